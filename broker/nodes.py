@@ -6,6 +6,7 @@ that one has a listener of the same name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from barnabas.broker.identity import Identity
@@ -35,8 +36,11 @@ class Nodes:
 
     def all(self, listener: str) -> list[NodeAddress]:
         """Those that clients of a listener can reach, in the order of their ids."""
-        ids = sorted({self._identity.node_id, *self._metadata.nodes})
-        return [found for node in ids if (found := self.find(node, listener)) is not None]
+        return self.some({self._identity.node_id, *self._metadata.nodes}, listener)
+
+    def some(self, ids: Iterable[int], listener: str) -> list[NodeAddress]:
+        """Those of these nodes that the clients of a listener can reach, in the order of their ids."""
+        return [found for node in sorted(ids) if (found := self.find(node, listener)) is not None]
 
     def find(self, node: int, listener: str) -> NodeAddress | None:
         """A node for the clients of a listener; None if they cannot reach it."""

@@ -15,8 +15,8 @@ of its range were aborted: the client passes over their records (KIP-98). Versio
 Version 7: incremental fetch sessions (KIP-227). Version 8: the same.
 Version 9: the leader epoch that the client knows is checked (KIP-320). Versions 10-11: zstd; the client's rack, unused.
 Version 12: the epoch last fetched; where the logs diverge, the answer says from when on (KIP-595).
-Version 13: topics by id (KIP-516); a session stays with what it began with. Versions 14-18: for followers and tiered
-storage, which are not served.
+Version 13: topics by id (KIP-516); a session stays with what it began with. Versions 14-15: for followers and tiered
+storage, which are not served. Version 16: the address of a leader elsewhere (KIP-951). Versions 17-18: as 14.
 
 Other nodes of this broker fetch the metadata log, and nothing else.
 """
@@ -33,6 +33,7 @@ from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.large import LargeResponse, given
 from barnabas.broker.net.order import METADATA, RECORDS
 from barnabas.broker.net.turn import Turn
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.quotas.manager import ClientQuota
 from barnabas.broker.reading.fetch_sessions import FetchContext, FetchSessions, TopicIdPartition, partitions_of
@@ -51,6 +52,8 @@ from barnabas.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from barnabas.wire.types import Message, replace
@@ -58,6 +61,8 @@ from barnabas.wire.types import Message, replace
 READ_COMMITTED = 1
 BY_ID_SINCE = 13
 REPLICA_STATE_SINCE = 15
+ENDPOINTS_SINCE = 16
+_LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 # A fetch of more partitions gives way to others while it looks at them.
 PARTITIONS_AT_ONCE = 500
 # The most aborted transactions that one answer ends, about: the first look at each, after a start, reads the log.
@@ -75,6 +80,7 @@ def handle(
     deadlines: Deadlines,
     turn: Turn,
     followers: Followers,
+    nodes: Nodes,
 ) -> FetchResponse | DelayedResponse | Awaitable[LargeResponse | Message]:
     if context.connection.principal is NODE:
         followers.fetched(context.connection, request)
@@ -89,7 +95,7 @@ def handle(
             fetch = FetchContext(list(partitions_of(request).items()), None, False)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = Reading(context, request, fetch, partitions, config["fetch.max.bytes"], sessions)
+    reading = Reading(context, request, fetch, partitions, config["fetch.max.bytes"], sessions, nodes)
     if len(fetch.partitions) > PARTITIONS_AT_ONCE:
         return _handle_slowly(context, reading, workers, deadlines, turn)
     reading.read_all()
@@ -141,7 +147,11 @@ class Reading:
         partitions: Partitions,
         max_bytes: int,
         sessions: FetchSessions,
+        nodes: Nodes,
     ) -> None:
+        self._nodes = nodes
+        #: Nodes that lead what is not led here.
+        self._leaders: set[int] = set()
         self.request, self.fetch, self.context = request, fetch, context
         self._sessions = sessions
         self._version, self._partitions = context.version, partitions
@@ -221,7 +231,17 @@ class Reading:
             high_watermark=-1,
             aborted_transactions=None,
             records=b"",
+            current_leader=self._leader(key) if error.code in _LED_ELSEWHERE else LeaderIdAndEpoch(),
         )
+
+    def _leader(self, key: TopicIdPartition) -> LeaderIdAndEpoch:
+        """Who leads a partition, so that the client need not ask for it (KIP-951)."""
+        name = self._partitions.topic_name(key.topic_id) if self._version >= BY_ID_SINCE else key.topic
+        leader = self._partitions.leader(name, key.partition)
+        if leader is None:
+            return LeaderIdAndEpoch()
+        self._leaders.add(leader.node)
+        return LeaderIdAndEpoch(*leader)
 
     async def check(self, workers: Workers) -> None:
         """Look at what nobody has looked at; what is damaged is not sent."""
@@ -361,7 +381,13 @@ class Reading:
                     continue
             by_topic.setdefault((key.topic, key.topic_id), []).append(result)
         topics = [FetchableTopicResponse(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()]
-        return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
+        endpoints = []
+        if self._leaders and self._version >= ENDPOINTS_SINCE:
+            found = self._nodes.some(self._leaders, self.context.connection.listener)
+            endpoints = [NodeEndpoint(*node) for node in found]
+        return FetchResponse(
+            session_id=0 if session is None else session.id, responses=topics, node_endpoints=endpoints
+        )
 
     def _is_over(self, quota: ClientQuota) -> bool:
         """Whether the client is over a quota, with what would be sent now.

@@ -14,7 +14,7 @@ coordinates the transaction, it is asked before the first batch in a partition (
 Version 3: message format 2, and a transactional id. The streams driver has one of its own, which is no transaction's.
 Version 4: the same. Versions 5-6: the answer has the log start offset. Version 7: zstd is accepted (KIP-110).
 Version 8: the answer names the records that a batch is refused for, and says why (KIP-467).
-Versions 9-10: flexible, and tagged fields for another leader, of which there is none (KIP-951).
+Version 9: flexible. Version 10: NOT_LEADER_OR_FOLLOWER says who leads, and at which address (KIP-951).
 Version 11: TRANSACTION_ABORTABLE; before, INVALID_TXN_STATE (KIP-890). Version 12: partitions are added (KIP-890).
 Version 13: topics by id; an unknown one is UNKNOWN_TOPIC_ID (KIP-516).
 """
@@ -36,6 +36,7 @@ from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.framing import RECEIVE_BYTES
 from barnabas.broker.net.order import METADATA, RECORDS, TRANSACTIONS
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
@@ -52,6 +53,8 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS, QUERIES_TOPIC
 from barnabas.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -67,6 +70,7 @@ HOLD_SECONDS = 0.002
 ATTRIBUTES_AT = 22
 TRANSACTIONAL = 0x10
 RECORD_ERRORS_SINCE = 8
+LEADERS_SINCE = 10
 #: TRANSACTION_ABORTABLE; partitions are added to the transaction.
 ABORTABLE_SINCE, ADDS_SINCE = 11, 12
 # Errors that are about the records, so that the log is known to be there.
@@ -80,6 +84,7 @@ class Parts:
     """What producing uses of a broker."""
 
     partitions: Partitions
+    nodes: Nodes
     queries: Queries
     owners: Owners
     transactions: Transactions
@@ -182,6 +187,7 @@ class Producing:
         "_acks",
         "_by_driver",
         "_denied",
+        "_leaders",
         "_now_ms",
         "_parts",
         "_refusal",
@@ -214,6 +220,8 @@ class Producing:
         elif context.connection.authorizer is not None:
             self._denied = self._results_denied(request)
         self._now_ms = parts.clock.wall_ms()
+        #: Nodes that lead what is not led here.
+        self._leaders: set[int] = set()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that others come before.
         self.rest: list[RequestPartition] = []
@@ -368,7 +376,12 @@ class Producing:
         return DelayedProduce(self, self._parts.flusher) if self.waits else self.response()
 
     def response(self) -> ProduceResponse | None:
-        return None if self._acks == 0 else ProduceResponse(responses=self.topics)
+        if self._acks == 0:
+            return None
+        if not self._leaders:
+            return ProduceResponse(responses=self.topics)
+        found = self._parts.nodes.some(self._leaders, self.context.connection.listener)
+        return ProduceResponse(responses=self.topics, node_endpoints=[NodeEndpoint(*node) for node in found])
 
     def settle(self) -> None:
         """Consumers see every batch, except for those of a partition that has failed: these get its error."""
@@ -451,6 +464,12 @@ class Producing:
         if error.code in ABOUT_RECORDS:
             vnode = self._parts.partitions.get(name, index)
             start = vnode.log_start_offset if vnode is not None and vnode.error is None else -1
+        current = LeaderIdAndEpoch()
+        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= LEADERS_SINCE:
+            leader = self._parts.partitions.leader(name, index)
+            if leader is not None:
+                current = LeaderIdAndEpoch(*leader)
+                self._leaders.add(leader.node)
         return PartitionProduceResponse(
             index=index,
             error_code=error.code,
@@ -461,6 +480,7 @@ class Producing:
                 for number, message in (error.records if told and isinstance(error, RejectedRecords) else ())
             ],
             error_message=error.message if told and error.message != error.code.name else None,
+            current_leader=current,
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from barnabas.broker.node import Node
-from barnabas.broker.tests.client import batch_of
+from barnabas.broker.tests.client import batch_of, produce_request
 from barnabas.broker.tests.conftest import Start, until
 from barnabas.broker.tests.several import OWNER, Several, several
 from barnabas.storage.claim import Claim
@@ -28,6 +28,7 @@ from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.messages.envelope import EnvelopeRequest
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -56,6 +57,11 @@ async def move(nodes: Several, topic: str, to: dict[int, int | None], by: int = 
 def leads(node: Node, topic: str, index: int, leader: int) -> bool:
     """Whether a node knows that another one leads a partition."""
     return node.metadata.topics[topic].partitions[index].node == leader
+
+
+def fetch_by_id(topic_id: bytes, index: int) -> FetchRequest:
+    part = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(max_bytes=1 << 20, topics=[FetchTopic(topic_id=topic_id, partitions=[part])])
 
 
 async def values(nodes: Several, topic: str, index: int, leader: int) -> int:
@@ -301,3 +307,23 @@ async def test_nodes_begin_with_the_owners_snapshot(tmp_path: Path) -> None:
         for number in range(20):
             assert await seen_topic(await nodes.client(3), f"t{number}") == (0, 2)
         nodes.no_errors()
+
+
+async def test_who_asks_the_wrong_node_is_told_the_right_one(tmp_path: Path) -> None:
+    """KIP-951: with its epoch, and its address."""
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        leaders = await nodes.leaders("t")
+        index = next(index for index, leader in leaders.items() if leader == 3)
+        wrong = await nodes.client(2)
+        produced = await wrong.ask(produce_request("t", batch_of(b"v"), index), 12)
+        fetched = await wrong.ask(fetch_by_id(nodes.owner.metadata.topics["t"].topic_id, index), 17)
+        for answer, part in (
+            (produced, produced.responses[0].partition_responses[0]),
+            (fetched, fetched.responses[0].partitions[0]),
+        ):
+            assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (3, 0)
+            assert [(each.node_id, each.port) for each in answer.node_endpoints] == [(3, nodes[3].port)]
+        right = await (await nodes.client(3)).ask(produce_request("t", batch_of(b"v"), index), 12)
+        assert right.node_endpoints == []

@@ -285,13 +285,13 @@ class Coordinators:
 
 
 @pytest.fixture
-async def others(nursery: trio.Nursery, autojump_clock: MockClock) -> Coordinators:
+async def others(nursery: trio.Nursery) -> Coordinators:
     workers = Workers()
     workers.nursery = nursery
     return Coordinators(workers)
 
 
-async def test_what_waits_is_one_request_of_each_kind(others: Coordinators) -> None:
+async def test_what_waits_is_one_request_of_each_kind(others: Coordinators, autojump_clock: MockClock) -> None:
     names = [f"id-{number:03}" for number in range(20)]
     for name in names[:10]:
         others.put(name)
@@ -304,7 +304,7 @@ async def test_what_waits_is_one_request_of_each_kind(others: Coordinators) -> N
     assert others.told == dict.fromkeys(names, ErrorCode.NONE)
 
 
-async def test_a_request_is_bounded_in_transactions_and_bytes(others: Coordinators) -> None:
+async def test_a_request_is_bounded_in_transactions_and_bytes(others: Coordinators, autojump_clock: MockClock) -> None:
     for number in range(MOST_TRANSACTIONS + 1):
         others.put(f"id-{number:04}")
     await others.settled()
@@ -316,7 +316,7 @@ async def test_a_request_is_bounded_in_transactions_and_bytes(others: Coordinato
     assert others.sizes() == [MOST_BYTES // 32_000, 2, 1]
 
 
-async def test_a_hoarder_leaves_room_for_others(others: Coordinators) -> None:
+async def test_a_hoarder_leaves_room_for_others(others: Coordinators, autojump_clock: MockClock) -> None:
     others.delay = 1.0
     for number in range(1_000):
         others.put(f"hoarder-{number}", client="hoarder", weight=256 << 10)
@@ -329,7 +329,7 @@ async def test_a_hoarder_leaves_room_for_others(others: Coordinators) -> None:
     assert others.told["modest"] == ErrorCode.NONE
 
 
-async def test_a_coordinator_that_does_not_answer(others: Coordinators) -> None:
+async def test_a_coordinator_that_does_not_answer(others: Coordinators, autojump_clock: MockClock) -> None:
     others.delay = ANSWER_SECONDS * 2
     begun = trio.current_time()
     vnode = vnode_of()
@@ -340,7 +340,9 @@ async def test_a_coordinator_that_does_not_answer(others: Coordinators) -> None:
     verifying.end()
 
 
-async def test_a_coordinator_that_is_gone_or_speaks_of_something_else(others: Coordinators) -> None:
+async def test_a_coordinator_that_is_gone_or_speaks_of_something_else(
+    others: Coordinators, autojump_clock: MockClock
+) -> None:
     def gone() -> None:
         raise Unreachable
 
@@ -356,7 +358,7 @@ async def test_a_coordinator_that_is_gone_or_speaks_of_something_else(others: Co
         assert others.told.pop("t") == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_the_transaction_before_is_waited_for_a_little(others: Coordinators) -> None:
+async def test_the_transaction_before_is_waited_for_a_little(others: Coordinators, autojump_clock: MockClock) -> None:
     others.codes["t"] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 3 + [ErrorCode.NONE]
     others.put("t")
     await others.settled()
@@ -373,7 +375,9 @@ async def test_the_transaction_before_is_waited_for_a_little(others: Coordinator
     assert (others.told["t"], len(others.asked)) == (ErrorCode.CONCURRENT_TRANSACTIONS, 1)
 
 
-async def test_a_marker_of_the_transaction_before_makes_it_ask_again(others: Coordinators) -> None:
+async def test_a_marker_of_the_transaction_before_makes_it_ask_again(
+    others: Coordinators, autojump_clock: MockClock
+) -> None:
     vnode = vnode_of()
     markers = [Marker(7, 0, True, 0)]
 
@@ -389,7 +393,7 @@ async def test_a_marker_of_the_transaction_before_makes_it_ask_again(others: Coo
     verifying.end()
 
 
-async def test_a_coordinator_that_moves(others: Coordinators) -> None:
+async def test_a_coordinator_that_moves(others: Coordinators, autojump_clock: MockClock) -> None:
     others.codes["t"] = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
     others.put("t")
     await wait_all_tasks_blocked()
