@@ -611,6 +611,34 @@ async def test_a_kill_anywhere_in_a_fold_changes_nothing_that_counts(tmp_path: P
     raise AssertionError("it has no end")
 
 
+async def test_a_folded_folder_goes_only_when_its_new_name_is_on_disk(tmp_path: Path) -> None:
+    """Else it may come back without the statements that say what was left open."""
+    done: list[str] = []
+
+    class Order(Io):
+        def replace(self, source: str, target: str) -> None:
+            super().replace(source, target)
+            if source.endswith(NODES_FOLDER):
+                done.append("renamed")
+
+        def fsync(self, fd: int) -> None:
+            super().fsync(fd)
+            if os.path.samestat(os.fstat(fd), os.stat(tmp_path)):
+                done.append("synced")
+
+        def rmtree(self, path: str) -> None:
+            done.append("removed")
+            super().rmtree(path)
+
+    claim = supervised(tmp_path, Order())
+    node = await member(tmp_path, 1)
+    filled(node)
+    await node.close()
+    claim.fold()
+    claim.release()
+    assert done[-3:] == ["renamed", "synced", "removed"]
+
+
 async def test_kafkas_checkpoints_get_ids_before_nodes_use_them(tmp_path: Path) -> None:
     async with DataDir.open(tmp_path, node_id=1) as alone:
         await alone.load(config_of=config_of)
