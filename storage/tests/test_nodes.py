@@ -252,6 +252,7 @@ async def test_a_flush_that_runs_is_waited_for_and_its_error_counts(
         await trio.to_thread.run_sync(io.began.wait)
         async with trio.open_nursery() as giving:
             giving.start_soon(left.give, [T])
+            giving.start_soon(left.give, [T])
             await trio.testing.wait_all_tasks_blocked(0.02)
             assert T in left.vnodes
             io.go.set()
@@ -402,6 +403,9 @@ async def test_a_folder_that_is_there_is_not_replaced(tmp_path: Path) -> None:
         filled(left)
         with pytest.raises(StorageError, match="has a folder already"):
             right.create_vnode(*T, TOPIC_ID, CONFIG)
+        await left.give([T])
+        await left.take([T], config_of)
+        assert left.vnodes[T].log_end_offset == 20
         new = right.create_vnode(*T, OTHER_ID, CONFIG)  # the next topic of that name, before the deletion is here
         new.append(one(b"new"), now_ms=NOW)
         new.flush()
