@@ -16,6 +16,8 @@ from compat_tests.broker_process import Barnabas, Server
 NEVER = str(2**63 - 1)
 TICKS = os.sysconf("SC_CLK_TCK")
 SERVERS = ("barnabas", "kafka")
+#: barnabas as two nodes, a process for each.
+NODES = "nodes"
 #: barnabas of another checkout, which BESIDE_CHECKOUT names: to see what a change costs.
 BESIDE = "beside"
 BESIDE_CHECKOUT = "BARNABAS_BENCH_BESIDE"
@@ -39,6 +41,12 @@ class BenchKafka(ApacheKafka):
         return [plain[0], *options, *kept]
 
 
+class TwoNodes(Barnabas):
+    """`barnabas serve --processes 2`."""
+
+    name, processes = NODES, 2
+
+
 class OtherCheckout(Barnabas):
     """`barnabas serve` from another source tree, with this one's Python and its packages."""
 
@@ -57,7 +65,8 @@ def make(server: str, policy: str, folder: Path, partitions: int = 6) -> Server:
     settings = {"num.partitions": str(partitions), "log.flush.interval.messages": messages}
     if server == "kafka":
         return BenchKafka(folder, settings)
-    return OtherCheckout(folder, settings) if server == BESIDE else Barnabas(folder, settings)
+    kinds: dict[str, type[Barnabas]] = {BESIDE: OtherCheckout, NODES: TwoNodes}
+    return kinds.get(server, Barnabas)(folder, settings)
 
 
 class Meter:
