@@ -213,15 +213,15 @@ class Supervisor:
             return
         self._is_ready = True
         addresses = [child.address for child in self.children.values()]
+        if self.ready_file is not None:
+            fresh = self.ready_file.with_name(f"{self.ready_file.name}.new")
+            fresh.write_text(",".join(addresses) + "\n")
+            fresh.replace(self.ready_file)
         self.told(
             f"barnabas is ready on {', '.join(addresses)}, {self.count} nodes, data in {self._data_dir}, started in "
             f"{time.perf_counter() - self.began:.2f} s"
         )
         self._manager.ready(", ".join(addresses))
-        if self.ready_file is not None:
-            fresh = self.ready_file.with_name(f"{self.ready_file.name}.new")
-            fresh.write_text(",".join(addresses) + "\n")
-            fresh.replace(self.ready_file)
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
