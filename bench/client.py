@@ -77,7 +77,7 @@ def load(
     **options: float,
 ) -> tuple[Found, Clock]:
     """Run the load client; `prepared` begins with the one that opens a connection. Raises ClientFailed."""
-    host, port = address.split(":")
+    host, port = address.split(":")  # perhaps several ports, HOST:PORT,PORT
     places = ",".join(map(str, errors_at))
     words = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
     return run([*load_command(), host, port, f"settle={settle}", f"errors-at={places}", *words], meter, prepared)

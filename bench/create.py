@@ -14,6 +14,7 @@ from barnabas.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 PER_TOPIC = 1000
 DEADLINE_SECONDS = 120.0
@@ -31,12 +32,25 @@ def create(address: str, topic: str, partitions: int = 6) -> None:
     request = CreateTopicsRequest(topics=[CreatableTopic(topic, partitions, 1)], timeout_ms=120_000)
     answer = wire.ask(request, CreateTopicsResponse, wait=DEADLINE_SECONDS)
     check(answer.topics[0].error_code, topic, answer.topics[0].error_message)
+    if len(leaders(address, topic)[1]) > 1:  # of several nodes the answer comes when all leaders are ready
+        wire.close()
+        return
     until = time.perf_counter() + DEADLINE_SECONDS
     while end_offsets(wire, topic, partitions) is None:
         if time.perf_counter() > until:
             raise SystemExit(f"{topic}: not usable after {DEADLINE_SECONDS:.0f} s")
         time.sleep(0.005)  # Kafka makes partitions behind its answer, and tells nobody when it is done
     wire.close()
+
+
+def leaders(address: str, topic: str) -> tuple[list[int], list[int]]:
+    """The ports of the nodes that lead the partitions of a topic, in their order, and of all nodes."""
+    wire = connect(parse_servers(address))
+    answer = wire.ask(MetadataRequest([MetadataRequestTopic(name=topic)], False), MetadataResponse)
+    wire.close()
+    ports = {node.node_id: node.port for node in answer.brokers}
+    parts = sorted(answer.topics[0].partitions, key=lambda part: part.partition_index)
+    return [ports.get(part.leader_id, 0) for part in parts], list(ports.values())
 
 
 def create_many(address: str, prefix: str, count: int) -> list[tuple[str, int]]:

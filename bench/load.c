@@ -1,8 +1,9 @@
 /* The closed-loop request client of the benchmark: prepared Kafka requests over many connections, on one epoll loop.
  *
- *     load HOST PORT [connections=1] [in-flight=1] [window=0] [seconds=0] [requests=0] [settle=0] [warm=0] [errors-at=9,37]
+ *     load HOST PORT[,PORT...] [connections=1] [in-flight=1] [window=0] [seconds=0] [requests=0] [settle=0] [warm=0] [errors-at=9,37]
  *
- * Standard input holds length-prefixed requests. The first opens each connection: it is sent and its answer awaited
+ * With several ports connection i goes to the i-th of them, round and round: those of the nodes that lead what it
+ * writes. Standard input holds length-prefixed requests. The first opens each connection: it is sent and its answer awaited
  * before the next connection is made, so that no backlog overflows. The others are the load: connection i of n sends
  * requests i, i+n, i+2n, ... of them, round and round. Each connection has `in-flight` requests on their way; with
  * `window`, that many are on their way in all, and the connections take turns. With no further requests the
@@ -136,8 +137,15 @@ static void receive(struct connection *c, int flags) {
     }
 }
 
-static void connect_all(const char *host, const char *port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
+static void connect_all(const char *host, char *list) {
+    enum { PORTS = 64 };
+    in_port_t ports[PORTS];
+    int port_count = 0;
+    for (char *word = strtok(list, ","); word; word = strtok(NULL, ",")) {
+        if (port_count == PORTS) fail("at most %d ports", PORTS);
+        ports[port_count++] = htons((uint16_t)atoi(word));
+    }
+    struct sockaddr_in to = {.sin_family = AF_INET};
     if (inet_pton(AF_INET, host, &to.sin_addr) != 1) fail("%s: not an IPv4 address", host);
     all = room(NULL, (size_t)connections * sizeof *all);
     memset(all, 0, (size_t)connections * sizeof *all);
@@ -145,6 +153,7 @@ static void connect_all(const char *host, const char *port) {
         struct connection *c = &all[i];
         c->cursor = frame_count ? (uint32_t)((size_t)i % frame_count) : 0;
         c->sent = room(NULL, ring * sizeof *c->sent);
+        to.sin_port = ports[i % port_count];
         c->fd = socket(AF_INET, SOCK_STREAM, 0);
         if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&to, sizeof to)) fail("connection %d: %s", i, strerror(errno));
         setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

@@ -62,10 +62,10 @@ class Load:
         self.epoll = select.epoll()
         self.by_fd: dict[int, Connection] = {}
 
-    def connect(self, host: str, port: int) -> None:
+    def connect(self, host: str, ports: list[int]) -> None:
         """Open the connections, one after the other."""
         for number in range(self.count):
-            wire = socket.create_connection((host, port))
+            wire = socket.create_connection((host, ports[number % len(ports)]))
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(wire, number % len(self.frames) if self.frames else 0)
             self.all.append(connection)
@@ -158,12 +158,12 @@ class Load:
         return time.perf_counter() - start
 
 
-def run(host: str, port: int, frames: list[bytes], options: dict[str, str]) -> None:
+def run(host: str, ports: list[int], frames: list[bytes], options: dict[str, str]) -> None:
     """The whole of a load; prints as load.c does."""
     errors_at = [int(word) for word in options.get("errors-at", "").split(",") if word]
     load = Load(frames, errors_at, int(options.get("connections", 1)), int(options.get("window", 0)))
     began = time.perf_counter()
-    load.connect(host, port)
+    load.connect(host, ports)
     connected = time.perf_counter()
     load.begin(int(options.get("in-flight", 1)))
     rates = load.warm(float(options.get("settle", 0)), int(options.get("warm", 0)))
@@ -180,9 +180,10 @@ def run(host: str, port: int, frames: list[bytes], options: dict[str, str]) -> N
 
 def main() -> None:
     """Read the requests and the options."""
-    host, port, *words = sys.argv[1:]
+    host, ports, *words = sys.argv[1:]
     raise_open_files()
-    run(host, int(port), split(sys.stdin.buffer.read()), dict(word.split("=", 1) for word in words))
+    options = dict(word.split("=", 1) for word in words)
+    run(host, [int(port) for port in ports.split(",")], split(sys.stdin.buffer.read()), options)
 
 
 if __name__ == "__main__":

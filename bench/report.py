@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from bench.goals import GOALS
 from bench.results import Results, read
-from bench.servers import BESIDE, POLICIES, SERVERS
+from bench.servers import BESIDE, NODES, POLICIES, SERVERS
 
 
 def servers(results: Results) -> list[str]:
     """What stands in the columns: barnabas and its peer, or another checkout in the peer's place."""
     there = {key[3] for key in results.values}
-    if BESIDE not in there:
+    if not there & {BESIDE, NODES}:
         return list(SERVERS)
-    return [server for server in (*SERVERS, BESIDE) if server in there]
+    return [server for server in (*SERVERS, NODES, BESIDE) if server in there]
 
 
 def number(value: float) -> str:

@@ -10,8 +10,8 @@ from barnabas.client.connection import connect, parse_servers
 from barnabas.client.errors import ClientError
 from bench.create import end_offsets
 from bench.servers import Clock, Meter, make
-from compat_tests.apache_kafka import ApacheKafka, free_ports
-from compat_tests.broker_process import Server
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.broker_process import Server, following_free_ports
 
 START_SECONDS = 300.0
 PROBE_SECONDS = 0.005
@@ -27,7 +27,7 @@ class Running:
         if isinstance(self.server, ApacheKafka):
             self.server.format()
         else:
-            (self.server.port,) = free_ports(1)
+            self.server.port = following_free_ports(self.server.processes)
 
     @property
     def address(self) -> str:

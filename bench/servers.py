@@ -16,6 +16,8 @@ from compat_tests.broker_process import Barnabas, Server
 NEVER = str(2**63 - 1)
 TICKS = os.sysconf("SC_CLK_TCK")
 SERVERS = ("barnabas", "kafka")
+#: barnabas as two nodes, a process for each.
+NODES = "nodes"
 #: barnabas of another checkout, which BESIDE_CHECKOUT names: to see what a change costs.
 BESIDE = "beside"
 BESIDE_CHECKOUT = "BARNABAS_BENCH_BESIDE"
@@ -39,6 +41,12 @@ class BenchKafka(ApacheKafka):
         return [plain[0], *options, *kept]
 
 
+class TwoNodes(Barnabas):
+    """`barnabas serve --processes 2`."""
+
+    name, processes = NODES, 2
+
+
 class OtherCheckout(Barnabas):
     """`barnabas serve` from another source tree, with this one's Python and its packages."""
 
@@ -57,7 +65,8 @@ def make(server: str, policy: str, folder: Path, partitions: int = 6) -> Server:
     settings = {"num.partitions": str(partitions), "log.flush.interval.messages": messages}
     if server == "kafka":
         return BenchKafka(folder, settings)
-    return OtherCheckout(folder, settings) if server == BESIDE else Barnabas(folder, settings)
+    kinds: dict[str, type[Barnabas]] = {BESIDE: OtherCheckout, NODES: TwoNodes}
+    return kinds.get(server, Barnabas)(folder, settings)
 
 
 class Meter:
@@ -66,7 +75,8 @@ class Meter:
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
-    def _pids(self) -> list[int]:
+    def pids(self) -> list[int]:
+        """The process and all that come from it."""
         found, todo = [], [self.pid]
         while todo:
             pid = todo.pop()
@@ -82,7 +92,7 @@ class Meter:
     def cpu(self) -> float:
         """User and system time so far, seconds: of live processes by their CPU clocks, of ended children from /proc."""
         total = 0.0
-        for pid in self._pids():
+        for pid in self.pids():
             try:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 total += time.clock_gettime(~pid << 3 | 2) + sum(map(int, fields[13:15])) / TICKS
@@ -92,7 +102,7 @@ class Meter:
 
     def rss(self) -> float:
         """Resident memory now, MiB."""
-        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._pids())
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.pids())
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 

@@ -21,7 +21,7 @@ from compat_tests.waiting import DEADLINE, changed, until
 PROCESSES = "BARNABAS_TEST_PROCESSES"
 
 
-def _free_ports(count: int) -> int:
+def following_free_ports(count: int) -> int:
     """The first of so many ports that follow each other and are free."""
     while True:
         with contextlib.ExitStack() as stack:
@@ -150,7 +150,7 @@ class Barnabas(Server):
 
     def start(self) -> None:
         if self.processes > 1 and not self.port:
-            self.port = _free_ports(self.processes)
+            self.port = following_free_ports(self.processes)
         super().start()
 
     def kill(self) -> None:

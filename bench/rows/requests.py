@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import client, frames
 from bench.client import Found
-from bench.create import create
+from bench.create import create, leaders
 from bench.percentiles import percentiles
 from bench.running import Running
 from bench.servers import Clock
@@ -22,11 +22,14 @@ END_TO_END_SECONDS, END_TO_END_WARM, RELAY_SECONDS = 10.0, 2.0, 5.0
 def load(running: Running, topic: str, **options: float) -> tuple[Found, Clock]:
     """Produce one record of 100 bytes per request, each connection to one of six partitions."""
     create(running.address, topic)
+    ports, nodes = leaders(running.address, topic)
+    host, colon, _ = running.address.partition(":")
+    address = running.address if len(nodes) == 1 else f"{host}{colon}{','.join(map(str, ports))}"
     data = frames.batch()
     connections = int(options.get("connections", 1))
     requests = [frames.opening(), *(frames.produce(topic, i % 6, data) for i in range(connections))]
     errors = frames.produce_errors(topic)
-    return client.load(running.address, running.meter, requests, errors, **{"seconds": SECONDS, **options})
+    return client.load(address, running.meter, requests, errors, **{"seconds": SECONDS, **options})
 
 
 def rate(found: Found, clock: Clock) -> dict[str, float]:

@@ -1,0 +1,100 @@
+"""What a request, a change of the metadata and a node cost as the nodes become more: `python -m bench.nodes`.
+
+    python -m bench.nodes [--counts 1 2 4 8 16] [--seconds 3]
+
+On a machine with fewer cores than nodes no rate says what more cores would do. CPU per request does: where it stays the
+same as nodes are added, as many cores do as many times the work, up to what all share (the disk, the kernel's
+loopback, and the owner of the metadata for changes). Memory is PSS, in which what processes share counts once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from barnabas.client.connection import connect, parse_servers
+from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from bench import client, frames
+from bench.create import create, leaders
+from bench.servers import NEVER, Clock, Meter
+from compat_tests.broker_process import Barnabas
+
+#: Of producers to each node, each with one request under way.
+CONNECTIONS = 64
+CREATED, IDLE_SECONDS = 100, 10.0
+
+
+def measured(folder: Path, count: int, seconds: float) -> dict[str, float]:
+    """A broker of so many nodes, from its start on."""
+    server = Barnabas(folder, {"log.flush.interval.messages": NEVER})
+    server.processes = count
+    began = time.perf_counter()
+    with server:
+        started = time.perf_counter() - began
+        assert server.process
+        meter = Meter(server.process.pid)
+        create(server.address, "load", partitions := max(6, 2 * count))
+        ports = ",".join(map(str, leaders(server.address, "load")[0]))
+        data = frames.batch()
+        requests = [
+            frames.opening(),
+            *(frames.produce("load", i % partitions, data) for i in range(CONNECTIONS * count)),
+        ]
+        found, clock = client.load(
+            f"127.0.0.1:{ports}", meter, requests, frames.produce_errors("load"),
+            connections=CONNECTIONS * count, seconds=seconds, warm=30_000,
+        )  # fmt: skip
+        wire = connect(parse_servers(server.address))
+        times = []
+        with Clock(meter) as changes:
+            for number in range(CREATED):
+                asked = CreateTopicsRequest(topics=[CreatableTopic(f"t{number}", 1, 1)], timeout_ms=60_000)
+                at = time.perf_counter()
+                answer = wire.ask(asked, CreateTopicsResponse)
+                times.append(time.perf_counter() - at)
+                assert not answer.topics[0].error_code
+        wire.close()
+        with Clock(meter) as idle:
+            time.sleep(IDLE_SECONDS)  # the state that is measured is to be idle
+        pss = sum(_pss_mib(pid) for pid in meter.pids())
+        server.stop()
+    return {
+        "start s": started,
+        "req/s": found["requests"] / found["seconds"],
+        "CPU us/req": clock.cpu / found["requests"] * 1e6,
+        "create p50 ms": statistics.median(times) * 1000,
+        "CPU ms/create": changes.cpu / CREATED * 1000,
+        "idle CPU %/node": idle.cpu / idle.wall * 100 / count,
+        "PSS MiB/node": pss / count,
+    }
+
+
+def _pss_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def main() -> None:
+    """Measure each count, and print a table."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--counts", nargs="+", type=int, default=[1, 2, 4, 8, 16])
+    options.add_argument("--seconds", type=float, default=3.0)
+    args = options.parse_args()
+    header = False
+    for count in args.counts:
+        with tempfile.TemporaryDirectory() as folder:
+            figures = measured(Path(folder), count, args.seconds)
+        if not header:
+            header = True
+            print(f"| nodes | {' | '.join(figures)} |")
+            print(f"| {' | '.join(['---'] * (1 + len(figures)))} |")
+        print(f"| {count} | {' | '.join(f'{value:.3g}' for value in figures.values())} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
