@@ -36,8 +36,9 @@ from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.stated import CLEAN_MARK, fold, states_no_ids
 from barnabas.wire.uuids import encode_uuid
 
-# The directories whose `.lock` this process has. To open the file for a look would give the lock up.
-_held: set[str] = set()
+# The directories whose `.lock` a process has, by its id: a child of it has none. To open the file for a look would give
+# the lock up.
+_held: dict[str, int] = {}
 
 
 class Claim:
@@ -91,7 +92,7 @@ class Claim:
             claim.withdraw_address()
             if for_nodes:
                 claim._make_room_for_nodes()
-            _held.add(os.path.realpath(path))
+            _held[os.path.realpath(path)] = os.getpid()
         except OSError as error:
             io.close(lock_fd)
             raise StorageError(_unusable(path, error)) from error
@@ -103,7 +104,7 @@ class Claim:
     def release(self) -> None:
         """Give the directory free, once."""
         if self._lock_fd >= 0:
-            _held.discard(os.path.realpath(self.path))
+            _held.pop(os.path.realpath(self.path), None)
             self._io.close(self._lock_fd)
             self._lock_fd = -1
 
@@ -158,7 +159,7 @@ class NodeClaim(Claim):
     @classmethod
     def join(cls, io: Io, path: str, *, node_id: int, cluster_id: str | None) -> NodeClaim:
         """Take the node's part. Raises `StorageError` with a one-line remedy."""
-        if os.path.realpath(path) not in _held and not is_locked(path):
+        if _held.get(os.path.realpath(path)) != os.getpid() and not is_locked(path):
             raise StorageError(
                 f"no supervisor has the data directory {path}: its nodes are started by 'barnabas serve --processes'"
             )

@@ -68,7 +68,7 @@ class DataDir:
             self._node = NodeStatements(io, claim.path, claim.node_id, claim.home, self._limiter, self.upkeep)
         self._statements = self._node or Statements(io, claim.path, self._limiter, self.upkeep)
         self._is_read = False  # what is stated
-        self._taking = trio.Lock()
+        self._taking, self._giving = trio.Lock(), trio.Lock()
 
     @classmethod
     def open(
@@ -195,29 +195,30 @@ class DataDir:
     async def give(self, keys: Collection[TopicPartition]) -> None:
         """Give partitions away: when this returns, another node may take them.
 
-        From the call on they refuse everything with NOT_LEADER_OR_FOLLOWER; who waits is told. All of theirs is on
+        From when it begins they refuse everything with NOT_LEADER_OR_FOLLOWER; who waits is told. All of theirs is on
         disk then, and no thread works on their files. What the disk refuses costs the next node a recovery.
         """
         node = self._node
         assert node is not None
-        given = {key: vnode for key in dict.fromkeys(keys) if (vnode := self.vnodes.get(key)) is not None}
-        vnodes = list(given.values())
-        for vnode in vnodes:
-            self.upkeep.forget(vnode)
-        await resign(vnodes)
-        whole = await put_away(self.io, vnodes, self._limiter)
-        await self.upkeep.delete_discarded_in({vnode.directory for vnode in vnodes})
-        whole &= await sweep(vnodes, self._limiter)
-        given = {key: vnode for key, vnode in given.items() if self.vnodes.get(key) is vnode}  # others were deleted
-        for key, vnode in given.items():
-            node.leave(key, vnode, closed=vnode in whole)
-        try:
-            await node.write_turns()
-        except StorageError as error:
-            self.tell("given.not.stated", partitions=len(given), reason=error)
-        for key, vnode in given.items():
-            if self.vnodes.get(key) is vnode:
-                del self.vnodes[key]
+        async with self._giving:
+            given = {key: vnode for key in dict.fromkeys(keys) if (vnode := self.vnodes.get(key)) is not None}
+            vnodes = list(given.values())
+            for vnode in vnodes:
+                self.upkeep.forget(vnode)
+            await resign(vnodes)
+            whole = await put_away(self.io, vnodes, self._limiter)
+            await self.upkeep.delete_discarded_in({vnode.directory for vnode in vnodes})
+            whole &= await sweep(vnodes, self._limiter)
+            given = {key: vnode for key, vnode in given.items() if self.vnodes.get(key) is vnode}  # others were deleted
+            for key, vnode in given.items():
+                node.leave(key, vnode, closed=vnode in whole)
+            try:
+                await node.write_turns()
+            except StorageError as error:
+                self.tell("given.not.stated", partitions=len(given), reason=error)
+            for key, vnode in given.items():
+                if self.vnodes.get(key) is vnode:
+                    del self.vnodes[key]
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
@@ -321,12 +322,12 @@ class DataDir:
         known = self.vnodes.get(key)
         if known is not None and not (known.topic_id == ZERO_ID and known.error is None and known.log_end_offset == 0):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"partition {topic}-{partition} exists")
+        if self._node is not None:
+            self._check_place(key, topic_id)
         vnode = self._vnode(key, config, log_start_offset=first_offset, recovery_point=first_offset)
         if known is not None:
             known.abandon()
         try:
-            if self._node is not None and self._id_in_place(key) == topic_id:
-                raise StorageError(f"{topic}-{partition} has a folder already, which another node may use")
             self._clear_place(key)
             vnode.create(topic_id)
         except OSError as error:
@@ -339,6 +340,15 @@ class DataDir:
             self._node.begun([key])
         self.vnodes[key] = vnode
         return vnode
+
+    def _check_place(self, key: TopicPartition, topic_id: bytes) -> None:
+        """Raises `StorageError` for a folder that may be another node's, of the partition that is to be made."""
+        try:
+            found = self._id_in_place(key)
+        except OSError as error:
+            raise StorageError(f"cannot make room for {key[0]}-{key[1]}: {error}") from error
+        if found == topic_id and key not in self.vnodes:
+            raise StorageError(f"{key[0]}-{key[1]} has a folder already, which another node may use")
 
     def _id_in_place(self, key: TopicPartition) -> bytes | None:
         """The topic id of the folder in a partition's place; None without a folder. Raises OSError."""

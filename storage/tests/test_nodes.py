@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from barnabas.storage.checkpoints import read_checkpoints, read_offsets
-from barnabas.storage.claim import Claim
+from barnabas.storage.claim import Claim, NodeClaim
 from barnabas.storage.cleaner import Cleaner, CleanerSettings
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
@@ -132,6 +132,29 @@ async def test_a_members_look_does_not_cost_the_supervisor_its_lock(tmp_path: Pa
         subprocess.run([sys.executable, "-c", ask, str(tmp_path)], check=True)
 
 
+async def test_a_forked_node_asks_the_kernel_whether_its_supervisor_lives(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from barnabas.storage.claim import Claim, NodeClaim
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.io import Io
+
+claim = Claim.take(Io(), sys.argv[1], node_id=1, cluster_id=None, for_nodes=True)
+if sys.argv[2] == "dead":
+    os.close(claim._lock_fd)
+if not os.fork():
+    DataDir.open(sys.argv[1], node_id=2, member=True)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    for state, status in (("alive", 0), ("dead", 1)):
+        done = await trio.run_process(
+            [sys.executable, "-c", program, str(tmp_path), state], check=False, capture_stderr=True
+        )
+        assert done.returncode == status, done.stderr.decode()
+    assert b"no supervisor has the data directory" in done.stderr
+
+
 async def test_a_child_does_not_keep_the_locks_of_a_node_that_died(tmp_path: Path) -> None:
     claim = supervised(tmp_path)
     node = await member(tmp_path, 2)
@@ -184,37 +207,19 @@ async def test_a_partition_moves_with_all_that_it_has(tmp_path: Path, monkeypatc
         assert recovered == []
 
 
-async def test_who_waits_is_told_that_the_partition_goes(tmp_path: Path) -> None:
-    async with two(tmp_path) as (node, _):
-        filled(node)
-        vnode, flusher = node.vnodes[T], Flusher()
-        heard: list[ErrorCode | None] = []
-        vnode.on_high_watermark.subscribe(lambda of: heard.append(of.error.code if of.error else None))
-        vnode.append(produced(20), now_ms=NOW)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(flusher.run)
-            errors: list[StorageError] = []
-
-            async def wait() -> None:
-                try:
-                    await flusher.flushed(vnode, 21)
-                except StorageError as error:
-                    errors.append(error)
-
-            async with trio.open_nursery() as waiting:
-                waiting.start_soon(wait)
-                waiting.start_soon(node.give, [T])
-            nursery.cancel_scope.cancel()
-        assert ErrorCode.NOT_LEADER_OR_FOLLOWER in heard
-        assert all(error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER for error in errors)
-
-
 class SlowSync(Io):
     """Its fdatasync waits for `go`, from when it is `armed`."""
 
     def __init__(self) -> None:
         self.armed, self.began, self.go = False, threading.Event(), threading.Event()
         self.error: OSError | None = None
+        self.slow_folder = ""
+
+    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+        if self.slow_folder and path.startswith(self.slow_folder):
+            self.began.set()
+            assert self.go.wait(60)
+        return super().open(path, flags, mode)
 
     def fdatasync(self, fd: int) -> None:
         if self.armed:
@@ -229,7 +234,7 @@ class SlowSync(Io):
 async def test_a_flush_that_runs_is_waited_for_and_its_error_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """A second fsync may succeed on pages that the first has lost."""
+    """A second fsync may succeed on pages that the first has lost. Who waits is told that the partition goes."""
     io = SlowSync()
     claim = supervised(tmp_path)
     left, right = await member(tmp_path, 1, io=io), await member(tmp_path, 2)
@@ -241,14 +246,18 @@ async def test_a_flush_that_runs_is_waited_for_and_its_error_counts(
         vnode.append(produced(20), now_ms=NOW)
         io.armed = True
         io.error = OSError(errno.EIO, "Input/output error") if fails else None
-        flusher.request(vnode)
+        heard: list[ErrorCode | None] = []
+        flusher.when_flushed(vnode, 21, lambda: heard.append(vnode.error.code if vnode.error else None))
+        vnode.on_high_watermark.subscribe(lambda of: heard.append(of.error.code if of.error else None))
         await trio.to_thread.run_sync(io.began.wait)
         async with trio.open_nursery() as giving:
+            giving.start_soon(left.give, [T])
             giving.start_soon(left.give, [T])
             await trio.testing.wait_all_tasks_blocked(0.02)
             assert T in left.vnodes
             io.go.set()
         nursery.cancel_scope.cancel()
+    assert heard == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     assert T not in left.vnodes
     await right.take([T], config_of)
     assert recovered == (["t-0"] if fails else [])
@@ -285,6 +294,42 @@ async def test_a_compaction_that_runs_is_stopped_and_leaves_nothing(tmp_path: Pa
         assert not list((tmp_path / "t-0").glob("*.cleaned"))
         await right.take([T], lambda topic: config)
         assert values_of(right.vnodes[T])[-1] == b"59"
+
+
+async def test_partitions_move_while_checkpoints_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, io = supervised(tmp_path), SlowSync()
+    left, right = await member(tmp_path, 1, io=io), await member(tmp_path, 2, io=io)
+    filled(left)
+    filled(left, key=("u", 0), topic_id=OTHER_ID)
+    filled(right, key=("v", 0), topic_id=bytes(reversed(TOPIC_ID)))
+
+    async def during_a_checkpoint(node: DataDir, *moves: Callable[[], Awaitable[object]]) -> None:
+        assert isinstance(node.claim, NodeClaim)
+        io.slow_folder = node.claim.home
+        io.began, io.go = threading.Event(), threading.Event()
+        node.vnodes[next(iter(node.vnodes))].append(one(b"more"), now_ms=NOW)
+        node.vnodes[next(iter(node.vnodes))].flush()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.checkpoint)
+            await trio.to_thread.run_sync(io.began.wait)
+            for move in moves:
+                nursery.start_soon(move)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            io.slow_folder = ""
+            io.go.set()
+
+    await during_a_checkpoint(left, lambda: left.give([T]), lambda: left.give([("u", 0)]))
+    await during_a_checkpoint(right, lambda: right.take([T], config_of), lambda: right.take([("u", 0)], config_of))
+    assert sorted(right.vnodes) == [T, ("u", 0), ("v", 0)]
+    for key in (T, ("u", 0)):
+        right.vnodes[key].append(produced(30, producer_id=8), now_ms=NOW)
+    right.claim.release()  # killed
+    recovered = recoveries(monkeypatch)
+    await left.take([T, ("u", 0)], config_of)
+    assert sorted(recovered) == ["t-0", "u-0"]
+    assert left.vnodes["u", 0].log_end_offset == 21
+    for each in (left.claim, claim):
+        each.release()
 
 
 async def test_what_was_dropped_is_deleted_before_the_partition_goes(tmp_path: Path) -> None:
@@ -358,6 +403,9 @@ async def test_a_folder_that_is_there_is_not_replaced(tmp_path: Path) -> None:
         filled(left)
         with pytest.raises(StorageError, match="has a folder already"):
             right.create_vnode(*T, TOPIC_ID, CONFIG)
+        await left.give([T])
+        await left.take([T], config_of)
+        assert left.vnodes[T].log_end_offset == 20
         new = right.create_vnode(*T, OTHER_ID, CONFIG)  # the next topic of that name, before the deletion is here
         new.append(one(b"new"), now_ms=NOW)
         new.flush()
@@ -565,6 +613,34 @@ async def test_a_kill_anywhere_in_a_fold_changes_nothing_that_counts(tmp_path: P
         if finished:
             return
     raise AssertionError("it has no end")
+
+
+async def test_a_folded_folder_goes_only_when_its_new_name_is_on_disk(tmp_path: Path) -> None:
+    """Else it may come back without the statements that say what was left open."""
+    done: list[str] = []
+
+    class Order(Io):
+        def replace(self, source: str, target: str) -> None:
+            super().replace(source, target)
+            if source.endswith(NODES_FOLDER):
+                done.append("renamed")
+
+        def fsync(self, fd: int) -> None:
+            super().fsync(fd)
+            if os.path.samestat(os.fstat(fd), os.stat(tmp_path)):
+                done.append("synced")
+
+        def rmtree(self, path: str) -> None:
+            done.append("removed")
+            super().rmtree(path)
+
+    claim = supervised(tmp_path, Order())
+    node = await member(tmp_path, 1)
+    filled(node)
+    await node.close()
+    claim.fold()
+    claim.release()
+    assert done[-3:] == ["renamed", "synced", "removed"]
 
 
 async def test_kafkas_checkpoints_get_ids_before_nodes_use_them(tmp_path: Path) -> None:
