@@ -47,7 +47,7 @@ from barnabas.broker.settings.keys import (
     ConfigKey,
 )
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.queries.keys import DEAD_LETTER_OF, DENIED, EVENTS, ON_ERROR, OWNER, PLAN, QUERY, START
+from barnabas.wire.queries.keys import CLOSING, DEAD_LETTER_OF, DENIED, EVENTS, ON_ERROR, OWNER, PLAN, QUERY, START
 from barnabas.wire.streams.keys import STREAM, STREAM_KEYS, STREAM_RUN, STREAM_STATE
 from barnabas.wire.types import Message
 
@@ -347,28 +347,36 @@ class ResourceConfigs(Listener):
             asked = await self._queries.ask(self._topics.find(name), target, _QUERY_CHECK_MS, may_read)
         elif kind == RESOURCE_TOPIC and gets_stream(current, target):
             stream = await self._streams.ask(self._topics.find(name), target, _QUERY_CHECK_MS, may_read)
-        with trio.CancelScope(shield=True):
-            async with self._topics.changes:
-                current, target = self._target(kind, name, changes, whole, asker)
-                is_made = asked is not None or stream is not None
-                gets = _gets_query(current, target) or (kind == RESOURCE_TOPIC and gets_stream(current, target))
-                if (is_made or gets) and before != self._query_of(kind, name):
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has changed meanwhile: try again.")
-                if asked is not None:
-                    target = self._queries.answered(self._topics.find(name), target, asked)
-                if stream is not None:
-                    target = self._streams.answered(self._topics.find(name), target, stream)
-                if kind == RESOURCE_TOPIC and (is_made or target.get(OWNER) != current.get(OWNER)):
-                    target = self._owned(asker, name, target)
-                records = self._records(kind, name, current, target)
-                if not records or validate_only:
-                    return
-                if asked is not None and not is_query(current):
-                    await self._queries.convert(self._topics.find(name), target, records)
-                else:
-                    await self._topics.commit(records)
-                if kind != RESOURCE_CLIENT_METRICS:
-                    tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
+
+        async def change() -> None:
+            with trio.CancelScope(shield=True):
+                async with self._topics.changes:
+                    current, target = self._target(kind, name, changes, whole, asker)
+                    is_made = asked is not None or stream is not None
+                    gets = _gets_query(current, target) or (kind == RESOURCE_TOPIC and gets_stream(current, target))
+                    if (is_made or gets) and before != self._query_of(kind, name):
+                        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has changed meanwhile: try again.")
+                    if asked is not None:
+                        target = self._queries.answered(self._topics.find(name), target, asked)
+                    if stream is not None:
+                        target = self._streams.answered(self._topics.find(name), target, stream)
+                    if kind == RESOURCE_TOPIC and (is_made or target.get(OWNER) != current.get(OWNER)):
+                        target = self._owned(asker, name, target)
+                    records = self._records(kind, name, current, target)
+                    if not records or validate_only:
+                        return
+                    if asked is not None and not is_query(current):
+                        await self._queries.convert(self._topics.find(name), target, records)
+                    else:
+                        await self._topics.commit(records)
+                    if kind != RESOURCE_CLIENT_METRICS:
+                        tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
+
+        if asked is None or is_query(current) or validate_only:
+            await change()
+        else:
+            async with self._queries.closing(self._topics.find(name)):
+                await change()
 
     def _records(self, kind: int, name: str, current: dict[str, str], target: dict[str, str]) -> list[Message]:
         """What makes the keys of a resource those of `target`."""
@@ -394,7 +402,7 @@ class ResourceConfigs(Listener):
     ) -> tuple[dict[str, str], dict[str, str]]:
         """A resource's keys as they are and as they shall be, after all checks. Raises KafkaError."""
         if kind == RESOURCE_TOPIC:
-            current = dict(self._topics.find(name).configs)
+            current = {key: value for key, value in self._topics.find(name).configs.items() if key != CLOSING}
             keys: Mapping[str, ConfigKey] = TOPIC
         elif kind == RESOURCE_BROKER:
             self._check_broker(name)
