@@ -359,7 +359,7 @@ class Node:
         if together is not None:
             nodes.controller_id = together.membership.owner
             together.assemble(self.authentication, self.transactions)
-            offsets.peers = together.channels
+            offsets.peers = self.configs.peers = together.channels
             if together.membership.owns:
                 self.queries.everywhere = self.followers.have_applied
         self.metadata.listeners = [

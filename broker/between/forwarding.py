@@ -22,13 +22,18 @@ from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import RESOURCE_BROKER_LOGGER
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.registry import Answer, Api, Context
+from barnabas.broker.security.principals import NODE
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.header import write_request_header
 from barnabas.wire.messages.envelope import EnvelopeRequest
-from barnabas.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from barnabas.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from barnabas.wire.principal_data import PrincipalData, encode_principal
 from barnabas.wire.schema import ProtocolError
-from barnabas.wire.types import Message
+from barnabas.wire.types import Message, replace
 
 # How soon the owner is tried again: it takes this long, or longer, to come back.
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.02, 0.5
@@ -63,9 +68,40 @@ class Owner:
             return handle
 
         def serve(context: Context, request: Any) -> Answer:
-            return handle(context, request) if _is_of_this_node(request) else self._forward(context, request)
+            if context.principal == NODE:  # the owner asks what this node has to say against a change
+                return handle(context, request)
+            if isinstance(request, IncrementalAlterConfigsRequest):
+                return self._alter(context, request, handle)
+            return self._forward(context, request)
 
         return serve
+
+    def _alter(
+        self, context: Context, request: IncrementalAlterConfigsRequest, handle: Callable[[Context, Any], Answer]
+    ) -> Answer:
+        """The levels of its loggers each node has for itself (KIP-412); all else the owner alters."""
+        own = [each for each in request.resources if each.resource_type == RESOURCE_BROKER_LOGGER]
+        if not own:
+            return self._forward(context, request)
+        if len(own) == len(request.resources):
+            return handle(context, request)
+        return self._alter_both(context, request, handle)
+
+    async def _alter_both(
+        self, context: Context, request: IncrementalAlterConfigsRequest, handle: Callable[[Context, Any], Answer]
+    ) -> Message:
+        """Java's admin client asks a broker for both in one request."""
+        by_owner: list[AlterConfigsResource] = []
+        own: list[AlterConfigsResource] = []
+        for each in request.resources:
+            (own if each.resource_type == RESOURCE_BROKER_LOGGER else by_owner).append(each)
+        theirs = iter((await self._forward(context, replace(request, resources=by_owner))).responses)  # type: ignore[attr-defined]
+        ours = iter((await handle(context, replace(request, resources=own))).responses)  # type: ignore[misc]
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                next(ours if each.resource_type == RESOURCE_BROKER_LOGGER else theirs) for each in request.resources
+            ]
+        )
 
     async def _forward(self, context: Context, request: Message) -> Message:
         api, version = context.api, context.version
@@ -93,12 +129,3 @@ class Owner:
         if throttle_ms:
             context.throttle(throttle_ms / 1000)
         return answer
-
-
-def _is_of_this_node(request: Message) -> bool:
-    """Whether it is of what each node has for itself: the levels of its loggers (KIP-412)."""
-    return (
-        isinstance(request, IncrementalAlterConfigsRequest)
-        and bool(request.resources)
-        and all(each.resource_type == RESOURCE_BROKER_LOGGER for each in request.resources)
-    )

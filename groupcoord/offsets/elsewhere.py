@@ -46,6 +46,9 @@ class Elsewhere(Protocol):
     def loaded(self, partition: int) -> None:
         """A partition of the offsets topic has been read: what it says may be newer than what is there."""
 
+    def unloaded(self, partition: int) -> None:
+        """Another coordinator has it from now on: what is on its way of its groups is not to be written any more."""
+
 
 class Seen(NamedTuple):
     """A position as it stands elsewhere, and when it was written."""

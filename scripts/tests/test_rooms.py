@@ -66,7 +66,7 @@ INNER: dict[str, dict[str, set[str]]] = {
         "quotas": {"metadata", "security", "settings"},
         "reading": {"between"},
         "security": {"metadata", "settings"},
-        "settings": {"coordinators", "jobs", "metadata", "security"},
+        "settings": {"between", "coordinators", "jobs", "metadata", "security"},
     },
     "groupcoord": {
         "classic": {"log"},
@@ -81,6 +81,7 @@ INNER_DOORS = {
     ("broker/jobs", "between"): {"forwarding", "peers"},
     ("broker/jobs", "reading"): {"offsets"},
     ("broker/reading", "between"): {"peers"},
+    ("broker/settings", "between"): {"peers"},
     ("broker/coordinators", "net"): {"delayed_response"},
     ("broker/apis", "between"): {"desk", "followers", "membership", "moves", "registration"},
     ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
