@@ -194,7 +194,8 @@ class Node:
                     listening.listen(bound, self.config)
                     self.connections.accept(bound)
                     if self.http is not None:
-                        self.http.ready(self._parts, self.owners.authorizer)
+                        peers = None if self.together is None else self.together.channels
+                        self.http.ready(self._parts, self.owners.authorizer, peers)
                     if self.together is not None:
                         self.together.ready(self._handlers_made, self.owners.authorizer)
                     if self.together is None or self.together.membership.owns:

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Self
 
+from barnabas.client.cluster import Cluster
 from compat_tests.tools import ROOT
 from compat_tests.waiting import DEADLINE, changed, until
 
@@ -165,6 +166,14 @@ class Barnabas(Server):
         serve = ["-m", "barnabas", "serve", *listen, "--data-dir", str(self.data_dir)]
         several = ["--processes", str(self.processes)] if self.processes > 1 else []
         return [sys.executable, *serve, *several, *pairs]
+
+    def port_of(self, topic: str, partition: int = 0) -> int:
+        """Where the node listens that leads a partition: nodes have ports that follow each other."""
+        if self.processes == 1:
+            return self.port
+        with Cluster(self.address) as cluster:
+            leader = cluster.leaders(topic)[partition]
+            return self.port + leader - min(cluster.node_ids())
 
     def environment(self) -> dict[str, str]:
         # With compiled modules, as an installed broker has them.

@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from barnabas.broker.between.channels import Channels
+from barnabas.broker.between.envelopes import Sender, answer_in, envelope_of
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.owned import OWNERS
 from barnabas.broker.between.peers import Unreachable
@@ -23,15 +24,12 @@ from barnabas.broker.metadata.image import RESOURCE_BROKER_LOGGER
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.registry import Answer, Api, Context
 from barnabas.broker.security.principals import NODE
-from barnabas.wire.codegen import message_codec
-from barnabas.wire.header import write_request_header
-from barnabas.wire.messages.envelope import EnvelopeRequest
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from barnabas.wire.principal_data import PrincipalData, encode_principal
+from barnabas.wire.principal_data import PrincipalData
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, replace
 
@@ -104,27 +102,16 @@ class Owner:
         )
 
     async def _forward(self, context: Context, request: Message) -> Message:
-        api, version = context.api, context.version
-        is_flexible = version >= api.flexible_from
-        head = write_request_header(api.key, version, context.correlation_id, context.client_id, is_flexible)
-        login = context.connection.login
+        api, version, login = context.api, context.version, context.connection.login
         who = PrincipalData(*context.principal, token_authenticated=login is not None and login.by_token)
-        envelope = EnvelopeRequest(
-            request_data=head + message_codec(api.request, version).build(request),
-            request_principal=encode_principal(who),
-            client_host_address=context.connection.host.encode(),
-        )
+        sender = Sender(who, context.connection.host, context.client_id)
         try:
-            told = await self.ask(envelope)
+            told = await self.ask(envelope_of(api, version, request, sender, context.correlation_id))
+            answer = answer_in(told, api, version)
         except Unreachable:
             raise Disconnected("the owner of the metadata went away with the request") from None
-        if told.error_code:
-            raise Disconnected(f"the owner of the metadata does not take the request: error {told.error_code}")
-        try:
-            answer: Message
-            answer, _ = message_codec(api.response, version).decode(told.response_data, 5 if is_flexible else 4)
         except ProtocolError as error:
-            raise Disconnected(f"the owner of the metadata answers what cannot be read: {error}") from None
+            raise Disconnected(f"the owner of the metadata does not answer this: {error}") from None
         throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms:
             context.throttle(throttle_ms / 1000)
