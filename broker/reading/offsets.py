@@ -24,6 +24,8 @@ LATEST, EARLIEST = -1, -2
 LOG_END = -100
 #: How long a leader may be away.
 PATIENCE_SECONDS = 30.0
+# Partitions that one request is about, where there may be very many.
+_AT_ONCE = 500
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.02, 0.5
 # Another node leads it by now, or will.
 _AGAIN = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -71,6 +73,22 @@ class Offsets:
                 raise self._away(left[0])
             await trio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    async def ends_elsewhere(self, places: Iterable[TopicPartition], seconds: float) -> dict[TopicPartition, int]:
+        """The high watermarks of those that other nodes lead, as far as these say so within a time."""
+        found: dict[TopicPartition, int] = {}
+        by_node: dict[int, list[TopicPartition]] = {}
+        for at in places:
+            node = self._partitions.elsewhere(*at)
+            if self.peers is not None and node is not None:
+                by_node.setdefault(node, []).append(at)
+        if by_node:
+            with trio.move_on_after(seconds):
+                async with trio.open_nursery() as nursery:
+                    for node, those in by_node.items():
+                        for start in range(0, len(those), _AT_ONCE):
+                            nursery.start_soon(self._ask, node, those[start : start + _AT_ONCE], LATEST, found, [])
+        return found
 
     def _away(self, at: TopicPartition) -> KafkaError:
         leader = self._partitions.leader(*at)

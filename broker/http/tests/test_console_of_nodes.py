@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from barnabas.broker.http.tests.client import browse
 from barnabas.broker.http.tests.test_console import page, texts
 from barnabas.broker.tests.client import batch_of
 from barnabas.broker.tests.several import Several, several
@@ -23,14 +25,13 @@ NODES = (1, 2, 3)
 GROUPS = [f"g{number}" for number in range(6)]
 
 
-def three(path: Path, **more: str) -> AbstractAsyncContextManager[Several]:
+def three(path: Path) -> AbstractAsyncContextManager[Several]:
     return several(
         path,
         barnabas_http_listen="127.0.0.1:0",
         barnabas_http_console_writes="true",
         offsets_topic_num_partitions="6",
         transaction_state_log_num_partitions="6",
-        **more,
     )
 
 
@@ -143,3 +144,40 @@ async def test_other_nodes_are_asked_in_the_name_of_the_visitor(tmp_path: Path) 
         await shown.get("groups")
         assert {visit[0] for visit in visits} == {2, 3}
         assert {visit[1:] for visit in visits} == {("User", "ANONYMOUS", "127.0.0.1")}
+
+
+async def test_each_node_tells_its_own_figures_whose_sums_are_the_brokers(tmp_path: Path) -> None:
+    async with three(tmp_path) as nodes:
+        await filled(nodes)
+        told = [await metrics(nodes, node) for node in NODES]
+        led = [each["kafka_server_replicamanager_leadercount", ()] for each in told]
+        everything = sum(len(topic.partitions) for topic in nodes.owner.metadata.topics.values())
+        assert sum(led) == everything
+        assert max(led) < everything
+        assert [each["kafka_controller_kafkacontroller_activecontrollercount", ()] for each in told] == [1, 0, 0]
+        assert {each["kafka_controller_kafkacontroller_activebrokercount", ()] for each in told} == {3}
+        lags: dict[tuple[str, str], list[float]] = {}
+        for each in told:
+            for (name, labels), value in each.items():
+                if name == "kafka_consumergroup_lag":
+                    group, index = dict(labels)["consumergroup"], dict(labels)["partition"]
+                    lags.setdefault((group, index), []).append(value)
+        assert lags == {(group, str(index)): [1] for group in GROUPS for index in range(6)}
+        assert sum(each["kafka_server_brokertopicmetrics_messagesin_total", (("topic", "t"),)] for each in told) == 12
+
+
+async def metrics(nodes: Several, node: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """What a node tells, after it has looked at where partitions end."""
+    http = nodes[node].node.http
+    assert http is not None
+    collector: Any = http._metrics._collector
+    await collector._watch.note_ends()
+    text = (await (await browse(http.port)).ask("GET", "/metrics")).body.decode()
+    found = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            name, _, labels = name.partition("{")
+            pairs = tuple(sorted(re.findall(r'(\w+)="([^"]*)"', labels)))
+            found[name, pairs] = float(value)
+    return found
