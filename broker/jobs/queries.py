@@ -578,6 +578,10 @@ class Queries(Listener):
             self._heard(value)
         return result
 
+    async def latest_status(self) -> Status | None:
+        """What the driver has told last of how all queries and streams are; None if nobody knows."""
+        return self.status
+
     def _heard(self, message: bytes) -> None:
         answer = decode(message)
         if isinstance(answer, Status):

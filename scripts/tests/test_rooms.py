@@ -78,7 +78,7 @@ INNER: dict[str, dict[str, set[str]]] = {
 #: Of an inner room, the modules that another one may import, where it is not all of them.
 INNER_DOORS = {
     ("broker/jobs", "metadata"): {"image", "producer_ids", "topic_manager"},
-    ("broker/jobs", "between"): {"forwarding", "peers"},
+    ("broker/jobs", "between"): {"envelopes", "forwarding", "peers"},
     ("broker/jobs", "reading"): {"offsets"},
     ("broker/reading", "between"): {"peers"},
     ("broker/settings", "between"): {"peers"},

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from barnabas.broker.http.tests.client import browse
 from barnabas.broker.http.tests.test_console import page, texts
-from barnabas.broker.tests.client import batch_of
+from barnabas.broker.tests.client import NOW, batch_of
 from barnabas.broker.tests.several import Several, several
+from barnabas.broker.tests.test_queries import create, driver_of
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.offset_commit import (
@@ -28,6 +30,7 @@ GROUPS = [f"g{number}" for number in range(6)]
 def three(path: Path) -> AbstractAsyncContextManager[Several]:
     return several(
         path,
+        barnabas_streams_driver="none",
         barnabas_http_listen="127.0.0.1:0",
         barnabas_http_console_writes="true",
         offsets_topic_num_partitions="6",
@@ -144,6 +147,25 @@ async def test_other_nodes_are_asked_in_the_name_of_the_visitor(tmp_path: Path) 
         await shown.get("groups")
         assert {visit[0] for visit in visits} == {2, 3}
         assert {visit[1:] for visit in visits} == {("User", "ANONYMOUS", "127.0.0.1")}
+
+
+@pytest.mark.parametrize("node", NODES)
+async def test_how_a_query_goes_is_shown_by_each(tmp_path: Path, node: int) -> None:
+    async with three(tmp_path) as nodes:
+        shown = await page(nodes[node])
+        assert (await shown.get("jobs"))["driver"]["told_ms_ago"] is None
+        async with driver_of(nodes[1]) as driver:
+            client = await nodes.client(node)
+            await client.create_topic("src", 3)
+            assert (await create(client, "hot", barnabas_query="SELECT a FROM src")).error_code == 0
+            for lag in (8, 7):
+                figures = {"topic": "hot", "source": "src", "state": "RUNNING", "lag": lag}
+                await driver.say({"type": "status", "at_ms": NOW, "queries": [figures]})
+            with trio.fail_after(60):
+                while (job := (await shown.get("jobs"))["jobs"][0])["lag"] != 7:
+                    await trio.lowlevel.checkpoint()
+        assert (job["topic"], job["kind"], job["state"]) == ("hot", "query", "RUNNING")
+        assert (nodes[node].node.queries.status is None) == (node != 1), "which metrics would take for what it hears"
 
 
 async def test_each_node_tells_its_own_figures_whose_sums_are_the_brokers(tmp_path: Path) -> None:
