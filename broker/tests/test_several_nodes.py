@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.broker.between.channel import Channel
 from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
 from barnabas.broker.tests.client import batch_of, produce_request
@@ -28,6 +29,8 @@ from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.describe_quorum import DescribeQuorumRequest, TopicData
+from barnabas.wire.messages.describe_quorum import PartitionData as QuorumPartition
 from barnabas.wire.messages.envelope import EnvelopeRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.wire.messages.incremental_alter_configs import (
@@ -410,3 +413,38 @@ async def test_the_owner_goes_on_with_the_moves_that_it_finds(tmp_path: Path) ->
         await nodes.start(3)
         await until(lambda: all(leads(each.node, "t", index, 2) for each in nodes.running.values()))
         assert await values(nodes, "t", index, 2) == 1
+
+
+async def test_how_far_each_node_is_can_be_asked_anywhere(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        for node in NODES:
+            asked = DescribeQuorumRequest([TopicData("__cluster_metadata", [QuorumPartition(0)])])
+            (part,) = (await (await nodes.client(node)).ask(asked)).topics[0].partitions
+            assert (part.leader_id, [each.replica_id for each in part.current_voters]) == (1, [1])
+            assert [each.replica_id for each in part.observers] == [2, 3]
+            end = part.current_voters[0].log_end_offset
+            assert {each.log_end_offset for each in part.observers} == {end}, "the creation was applied by all"
+
+
+async def test_many_changes_that_wait_for_the_owner_look_for_it_once(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        clients = [await nodes[2].client() for _ in range(40)]
+        await nodes.cut_off(OWNER)
+        looks = 0
+        channels = nodes[2].node.together.channels  # type: ignore[union-attr]
+        opened = channels.open
+
+        async def counted(node: int) -> Channel:
+            nonlocal looks
+            looks += 1
+            return await opened(node)
+
+        channels.open = counted  # type: ignore[method-assign]
+        for number, client in enumerate(clients):
+            await client.send(created(f"t{number}"))
+        await until(lambda: 'effect="changes wait"' in nodes[2].log)
+        assert looks < 40 + 30, "each looked once at most, and then one for all"
+        await nodes.start(OWNER)
+        for client in clients:
+            assert (await client.receive()).topics[0].error_code == 0
