@@ -12,18 +12,21 @@ import trio
 from barnabas.broker.between.channel import Channel
 from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
+from barnabas.broker.security.authorizer import STANDARD
 from barnabas.broker.tests.client import batch_of, produce_request
 from barnabas.broker.tests.conftest import Start, until
 from barnabas.broker.tests.several import OWNER, Several, several
 from barnabas.storage.claim import Claim
 from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io
+from barnabas.wire.acls import CLUSTER_NAME, Operation, Permission, ResourceType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -448,3 +451,26 @@ async def test_many_changes_that_wait_for_the_owner_look_for_it_once(tmp_path: P
         await nodes.start(OWNER)
         for client in clients:
             assert (await client.receive()).topics[0].error_code == 0
+
+
+async def test_rights_hold_at_all_nodes_at_once_and_are_the_clients_own(tmp_path: Path) -> None:
+    """What is handed on to the owner is judged as asked by the client, and not by the node."""
+    settings = several(tmp_path, authorizer_class_name=STANDARD, allow_everyone_if_no_acl_found="true")
+    async with settings as nodes:
+        await (await nodes.client(1)).create_topic("secret", 3)
+        leaders = await nodes.leaders("secret")
+        for_other = [
+            AclCreation(ResourceType.TOPIC, "secret", 3, "User:other", "*", Operation.WRITE, Permission.ALLOW),
+            AclCreation(ResourceType.TOPIC, "mine", 3, "User:other", "*", Operation.CREATE, Permission.ALLOW),
+            AclCreation(ResourceType.CLUSTER, CLUSTER_NAME, 3, "User:other", "*", Operation.CREATE, Permission.ALLOW),
+        ]
+        answer = await (await nodes.client(3)).ask(CreateAclsRequest(for_other))
+        assert [each.error_code for each in answer.results] == [0, 0, 0]
+        for index, leader in leaders.items():
+            code = (await (await nodes.client(leader)).produce("secret", batch_of(b"v"), index)).error_code
+            assert code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for node in NODES:
+            asked = await (await nodes.client(node)).ask(created("mine"))
+            assert asked.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            asked = await (await nodes.client(node)).ask(created(f"free{node}"))
+            assert asked.topics[0].error_code == 0
