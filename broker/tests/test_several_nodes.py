@@ -421,6 +421,10 @@ async def test_a_change_waits_for_a_node_that_stands_still_and_nothing_else_does
                 await asked.stream.wait_send_all_might_not_block()
                 await trio.lowlevel.wait_readable(asked.stream.socket)
             assert waited.cancelled_caught, "there is no answer yet"
+            looks = await nodes[1].client()
+            with trio.fail_after(30):  # what changes nothing waits for nobody
+                await looks.ask(ListPartitionReassignmentsRequest())
+                assert (await seen_topic(looks, "t"))[0] == 0
         (answer,) = (await asked.receive()).topics
         assert answer.error_code == 0
         assert "later" in nodes[3].node.metadata.topics
