@@ -341,8 +341,8 @@ def check_ports(nodes: Sequence[BrokerConfig]) -> None:
             other = taken.setdefault(listener.port, mine) if listener.port else mine
             if other != mine:
                 raise ConfigError(
-                    f"{other} and {mine} need the port {listener.port}: each listener of {len(nodes)} nodes has as many "
-                    "ports, from the one that is configured on"
+                    f"{other} and {mine} need the port {listener.port}: each listener has {len(nodes)} ports, "
+                    "from the one that is configured on"
                 )
 
 
