@@ -26,7 +26,7 @@ from barnabas.broker.between.envelopes import Sender, answer_in, envelope_of
 from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.clock import Clock
 from barnabas.broker.http.messages import Refused, Visitor
-from barnabas.broker.http.routing import Routing, joined
+from barnabas.broker.http.routing import SHARED_WAIT_MS, Routing, joined
 from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries
@@ -45,6 +45,7 @@ from barnabas.broker.workers import Yielder
 from barnabas.storage.data_dir import DataDir
 from barnabas.wire.acls import CLUSTER_NAME
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.fetch import FetchRequest, FetchResponse
 from barnabas.wire.principal_data import PrincipalData
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
@@ -124,6 +125,8 @@ class Asker:
             message = await self._ask_here(endpoint, request)
         else:
             message = await self._ask_all(endpoint, request, parts)
+            if isinstance(message, FetchResponse) and self._broker.routing.here not in parts:
+                await _wait_if_empty(request, message)
         if self._throttled:
             await trio.sleep(min(self._throttled, MOST_THROTTLE_SECONDS))
             self._throttled = 0.0
@@ -175,6 +178,13 @@ class Asker:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, why) from None
         self.throttle(getattr(answer, "throttle_time_ms", 0) / 1000)
         return answer
+
+
+async def _wait_if_empty(request: Message, told: FetchResponse) -> None:
+    """Other nodes have nothing new: whoever asks again at once should not."""
+    assert isinstance(request, FetchRequest)
+    if request.max_wait_ms and not any(part.records for topic in told.responses for part in topic.partitions):
+        await trio.sleep(min(request.max_wait_ms, SHARED_WAIT_MS) / 1000)
 
 
 def _size(request: Message) -> int:

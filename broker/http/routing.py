@@ -32,7 +32,8 @@ from barnabas.wire.messages.offset_fetch import OffsetFetchRequest
 from barnabas.wire.messages.produce import ProduceRequest
 from barnabas.wire.types import Message, replace
 
-#: A fetch that several nodes are asked for waits no longer than this: the one with records waits for the others.
+#: A fetch of what other nodes have waits no longer than this, and it waits here: there are few connections to a node,
+#: and changes of the metadata need them, too.
 SHARED_WAIT_MS = 250
 
 
@@ -107,9 +108,9 @@ class Routing:
             found = _by_key(request, _BY_TRANSACTION[kind], self._of_transaction)
         else:
             found = {}
-        if isinstance(request, FetchRequest) and len(found) > 1:
-            wait = min(request.max_wait_ms, SHARED_WAIT_MS)
-            found = {node: replace(each, max_wait_ms=wait) for node, each in found.items()}
+        if isinstance(request, FetchRequest) and found.keys() - {self.here}:
+            here = min(request.max_wait_ms, SHARED_WAIT_MS)
+            found = {node: replace(each, max_wait_ms=here if node == self.here else 0) for node, each in found.items()}
         return found or {self.here: request}
 
     def _by_leader(self, request: Message, where: ByPartition) -> dict[int, Message]:

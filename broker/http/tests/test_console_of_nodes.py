@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.broker.http.routing import Routing
 from barnabas.broker.http.tests.client import browse
 from barnabas.broker.http.tests.test_console import page, texts
 from barnabas.broker.tests.client import NOW, batch_of
+from barnabas.broker.tests.conftest import until
 from barnabas.broker.tests.several import Several, several
 from barnabas.broker.tests.test_queries import create, driver_of
+from barnabas.wire.messages.fetch import FetchRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.offset_commit import (
@@ -22,6 +25,7 @@ from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.wire.types import Message
 
 NODES = (1, 2, 3)
 GROUPS = [f"g{number}" for number in range(6)]
@@ -96,6 +100,36 @@ async def test_what_other_nodes_have_is_changed_from_any(tmp_path: Path, node: i
         await shown.post("topic/create", name="made", partitions=3)
         assert len((await shown.get("topic", name="made"))["partitions"]) == 3
         nodes.no_errors()
+
+
+async def test_records_of_all_nodes_are_told_as_they_come_and_no_other_node_is_kept_waiting(tmp_path: Path) -> None:
+    async with three(tmp_path) as nodes:
+        await filled(nodes)
+        http = nodes[1].node.http
+        assert http is not None
+        waits: list[int] = []
+        split = Routing.split
+
+        def noted(self: Routing, request: Message) -> dict[int, Message]:
+            parts = split(self, request)
+            waits.extend(
+                each.max_wait_ms for node, each in parts.items() if node != 1 and isinstance(each, FetchRequest)
+            )
+            return parts
+
+        with pytest.MonkeyPatch.context() as patched, trio.fail_after(60):
+            patched.setattr(Routing, "split", noted)
+            async with await trio.open_tcp_stream("127.0.0.1", http.port) as stream:
+                await stream.send_all(b"GET /api/topic/tail?name=t HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                seen = b""
+                while b"retry:" not in seen:
+                    seen += await stream.receive_some(65536)
+                await until(lambda: len(waits) >= 2)
+                for index, leader in (await nodes.leaders("t")).items():
+                    await (await nodes.client(leader)).produce("t", batch_of(b"late%d" % index), index)
+                while not all(b"late%d" % index in seen for index in range(6)):
+                    seen += await stream.receive_some(65536)
+        assert set(waits) == {0}
 
 
 async def test_transactions_of_all_nodes_are_shown(tmp_path: Path) -> None:
