@@ -33,6 +33,8 @@ class Membership:
     owner: int
     count: int
     data_dir: Path
+    #: Whether the broker begins: no node has served since the supervisor started them, so none has a partition open.
+    is_beginning: bool = True
 
     @property
     def owns(self) -> bool:

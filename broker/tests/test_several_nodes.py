@@ -230,6 +230,21 @@ async def test_while_the_owner_is_away_the_others_serve_and_changes_wait(tmp_pat
         assert await seen_topic(await nodes.client(2), "later") == (0, 1)
 
 
+async def test_an_owner_that_comes_back_leaves_the_partitions_where_they_are(tmp_path: Path) -> None:
+    """The others have them open: what leads most does not share with who leads less, as it does at a start of all."""
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 6)
+        assert await move(nodes, "t", dict.fromkeys(range(6), 2)) == [0] * 6
+        await until(lambda: all(leads(nodes.owner, "t", index, 2) for index in range(6)))
+        await nodes.cut_off(OWNER)
+        await nodes.start(OWNER)
+        assert await nodes.leaders("t") == dict.fromkeys(range(6), 2)
+        await until(lambda: all(leads(nodes[2].node, "t", index, 2) for index in range(6)))
+        for index in range(6):
+            assert (await (await nodes.client(2)).produce("t", batch_of(b"v"), index)).error_code == 0
+        nodes.no_errors()
+
+
 async def test_one_node_becomes_three_and_one_again(tmp_path: Path, start: Start) -> None:
     """`start` has the same folder each time."""
     path = tmp_path / "data"

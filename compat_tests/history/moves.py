@@ -93,12 +93,19 @@ class Mover(Work):
     def all_arrive(self) -> None:
         """Stop, and wait until nothing moves any more, and all nodes say the same. Raises AssertionError."""
         self.finish()
-        topics = sorted({topic for topic, _ in self.partitions})
         with Cluster(",".join(self.servers)) as cluster:
             until(lambda: not under_way(cluster), "all partitions have arrived")
+        until(self._agree, "the nodes tell of the same leaders")
+
+    def _agree(self) -> bool:
+        """Whether all nodes serve, and name the same leader for each partition."""
+        topics = {topic for topic, _ in self.partitions}
         told = []
         for server in self.servers:
-            with Cluster(server) as cluster:
-                told.append({topic: cluster.leaders(topic) for topic in topics})
-        assert all(each == told[0] for each in told), f"the nodes tell of different leaders: {told}"
-        assert all(leader > 0 for leaders in told[0].values() for leader in leaders.values()), told[0]
+            try:
+                with Cluster(server, patience=0) as cluster:
+                    told.append({topic: cluster.leaders(topic) for topic in topics})
+            except ClientError:
+                return False
+        leaders = [leader for topic in told[0].values() for leader in topic.values()]
+        return min(leaders) > 0 and all(each == told[0] for each in told)
