@@ -39,10 +39,8 @@ def measured(folder: Path, count: int, seconds: float) -> dict[str, float]:
         create(server.address, "load", partitions := max(6, 2 * count))
         ports = ",".join(map(str, leaders(server.address, "load")[0]))
         data = frames.batch()
-        requests = [
-            frames.opening(),
-            *(frames.produce("load", i % partitions, data) for i in range(CONNECTIONS * count)),
-        ]
+        connections = CONNECTIONS * count
+        requests = [frames.opening(), *(frames.produce("load", i % partitions, data) for i in range(connections))]
         found, clock = client.load(
             f"127.0.0.1:{ports}", meter, requests, frames.produce_errors("load"),
             connections=connections, seconds=seconds, warm=30_000,

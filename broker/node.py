@@ -254,6 +254,7 @@ class Node:
             nursery.start_soon(self.owners.run)
             nursery.start_soon(self.authentication.remove_what_expires)
         if together is not None:
+            nursery.start_soon(self.topics.run_missing)
             if together.membership.owns:
                 nursery.start_soon(self.moves.run)
             else:

@@ -12,6 +12,7 @@ supervisor does: each has the end of a pipe that the system closes then.
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import selectors
 import signal
@@ -59,6 +60,8 @@ class Child:
     started: float = 0.0
     backoff: float = 0.0
     again_at: float = 0.0
+    #: Its CPU time when it was last looked at, in ticks.
+    cpu: int = 0
     is_killed: bool = False
 
 
@@ -115,6 +118,7 @@ class Supervisor:
         signal.set_wakeup_fd(wake_write)
         self._life_read, self._life_write = os.pipe()  # the nodes see the end of it when this process ends
         try:
+            gc.freeze()  # what the nodes share stays shared: no collection of theirs touches it
             self.children = {node: Child(node) for node in self._ids()}
             for child in self.children.values():
                 self._start(child)
@@ -178,6 +182,8 @@ class Supervisor:
             child.is_killed = True
             os.kill(child.pid, signal.SIGTERM)
         child.silent += turn
+        if not child.address and (cpu := _cpu(child.pid)) != child.cpu:
+            child.cpu, child.silent = cpu, 0.0  # it begins, which may keep its event loop for long
         if child.silent > HANGS_SECONDS:
             child.silent = 0.0
             self.log.error("node.hangs", node=child.node, pid=child.pid, action="killed")
@@ -207,15 +213,15 @@ class Supervisor:
             return
         self._is_ready = True
         addresses = [child.address for child in self.children.values()]
+        if self.ready_file is not None:
+            fresh = self.ready_file.with_name(f"{self.ready_file.name}.new")
+            fresh.write_text(",".join(addresses) + "\n")
+            fresh.replace(self.ready_file)
         self.told(
             f"barnabas is ready on {', '.join(addresses)}, {self.count} nodes, data in {self._data_dir}, started in "
             f"{time.perf_counter() - self.began:.2f} s"
         )
         self._manager.ready(", ".join(addresses))
-        if self.ready_file is not None:
-            fresh = self.ready_file.with_name(f"{self.ready_file.name}.new")
-            fresh.write_text(",".join(addresses) + "\n")
-            fresh.replace(self.ready_file)
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -243,7 +249,7 @@ class Supervisor:
         os.set_blocking(read, False)
         fcntl.fcntl(read, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         child.pid, child.pipe, child.rest, child.silent, child.is_killed = pid, read, b"", 0.0, False
-        child.started = time.monotonic()
+        child.started, child.address = time.monotonic(), ""
         self._selector.register(read, selectors.EVENT_READ, child.node)
 
     def _become_child(self) -> None:
@@ -280,7 +286,7 @@ class Supervisor:
         if self._stopping:
             self._status = self._status or (code if code > 0 else 0)
             return
-        if code == 1 and not child.address:  # the operator has been told why it cannot start
+        if code == 1 and not self._is_ready:  # the operator has been told why it cannot start
             self._stopping, self._status = True, 1
             for other in self.children.values():
                 if other.pid:
@@ -300,6 +306,15 @@ class Supervisor:
                 os.kill(child.pid, signal.SIGKILL)
                 os.waitpid(child.pid, 0)
                 child.pid = 0
+
+
+def _cpu(pid: int) -> int:
+    """The CPU time of a process so far, in ticks; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def shifted(properties: Mapping[str, str], index: int, count: int) -> BrokerConfig:

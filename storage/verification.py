@@ -38,6 +38,7 @@ class Verifications:
         return sum(map(len, self._of.values()))
 
     def begin(self, verification: Verification) -> None:
+        """The coordinator is asked after this, perhaps once more."""
         self._of.setdefault(verification.producer_id, set()).add(verification)
 
     def end(self, verification: Verification) -> None:

@@ -65,6 +65,10 @@ class FollowedTopics(TopicManager):
 
     async def follow(self, records: Sequence[Message], timestamp: int) -> None:
         """Apply a change that the owner has made: its partitions that are led here are there before it is seen."""
+        async with self.changes:
+            await self._follow(records, timestamp)
+
+    async def _follow(self, records: Sequence[Message], timestamp: int) -> None:
         gone = [
             topic.copy()
             for record in records
@@ -73,8 +77,8 @@ class FollowedTopics(TopicManager):
         for topic in self._with_new_partitions(records):
             try:
                 await self.make_vnodes(topic, range(len(topic.partitions)))
-            except KafkaError as error:  # its clients are told so; the next start tries again
-                self.log.error("partition.not_made", topic=topic.name, error=error)
+            except KafkaError as error:
+                self.missing(error)
         await self.change_leaders(records, lambda: self.metadata.change(records, timestamp))
         for topic in gone:
             await self._drop_vnodes(topic, list(topic.partitions))

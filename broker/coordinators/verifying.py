@@ -7,8 +7,8 @@ later ones have them added (KIP-890). Nothing is asked for a partition where the
 
 A node has one request of each kind at a time, which carries what all clients wait for. The coordinator answers at once
 that the transaction before is not complete (CONCURRENT_TRANSACTIONS): so nobody's request waits for the transaction of
-somebody else. It is asked again for as long as add.partitions.to.txn.retry.backoff.max.ms allows, each time with new
-verifications: the marker of the transaction before ends the old ones.
+somebody else. It is asked again for as long as add.partitions.to.txn.retry.backoff.max.ms allows, and each time the
+verifications begin again: the marker of the transaction before has ended them.
 
 Source: KIP-890, Kafka's AddPartitionsToTxnManager.
 """
@@ -72,13 +72,10 @@ class Verifying:
             self._standing[vnode] = Verification(self.transactional_id, self.producer_id, self.epoch, sequence)
 
     def begin(self) -> None:
-        """The coordinator is about to be asked, perhaps again."""
-        for vnode, before in list(self._standing.items()):
-            vnode.end_verification(before)
-            again = Verification(self.transactional_id, self.producer_id, self.epoch, before.sequence)
-            self._standing[vnode] = again
+        """The coordinator is about to be asked, perhaps again: what a marker has ended stands again."""
+        for vnode, verification in self._standing.items():
             with suppress(KafkaError):  # the log cannot be used any more: the append will say why
-                vnode.begin_verification(again)
+                vnode.begin_verification(verification)
 
     @property
     def stands(self) -> bool:

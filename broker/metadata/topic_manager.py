@@ -37,6 +37,8 @@ MAX_NAME = 249
 MAX_PARTITIONS = 100_000
 # A thread makes the batch of a change with more records.
 RECORDS_AT_ONCE = 500
+# How soon what the disk refused is tried again.
+_MISSING_SECONDS = 5.0
 # Topics of coordinators: what their configuration keys begin with, and how their records are compressed, as in Kafka.
 _COORDINATORS = {
     OFFSETS_TOPIC: ("offsets.topic", "producer"),
@@ -88,6 +90,7 @@ class TopicManager(Listener):
         #: Names of removed topics whose folders are being taken away; the event says when that is done.
         self._leaving: dict[str, trio.Event] = {}
         self.changes = trio.Lock()
+        self._has_missing = trio.Event()
         #: Which nodes there are to lead new partitions.
         self.placement = Placement(metadata, [metadata.node_id])
 
@@ -162,13 +165,46 @@ class TopicManager(Listener):
         """Apply a change: partitions that are led here from then on are there before, those that are no longer go."""
         taken, given = self._moving(records) if self.data_dir.is_shared else ([], [])
         if taken:
-            await self.data_dir.take(taken, lambda topic: self.config.log_config(self.metadata.topics[topic].configs))
-            for name, index in taken:
-                await self.make_vnodes(_led_here(self.metadata, name, index), range(index, index + 1))
+            await self._take(taken)
         change()
         if given:
             await self.data_dir.give(given)
         await self.settle()
+
+    async def _take(self, partitions: list[TopicPartition]) -> None:
+        """Have partitions that are led here from now on. What the disk refuses is tried again."""
+        try:
+            await self.data_dir.take(
+                partitions, lambda topic: self.config.log_config(self.metadata.topics[topic].configs)
+            )
+            for name, index in partitions:
+                await self.make_vnodes(_led_here(self.metadata, name, index), range(index, index + 1))
+        except KafkaError as error:
+            self.missing(error)
+
+    def missing(self, error: KafkaError) -> None:
+        """Partitions that are led here could not be had: their clients are told so until they are."""
+        self.log.error("partition.not_made", error=error, again_after=_MISSING_SECONDS)
+        self._has_missing.set()
+
+    async def run_missing(self) -> None:
+        """Of several nodes: have what is led here and could not be had, until cancelled."""
+        while True:
+            await self._has_missing.wait()
+            self._has_missing = trio.Event()
+            await trio.sleep(_MISSING_SECONDS)
+            async with self.changes:
+                here, vnodes = self.metadata.node_id, self.data_dir.vnodes
+                await self._take(
+                    [
+                        (topic.name, index)
+                        for topic in self.metadata.topics.values()
+                        for index, leader in topic.partitions.items()
+                        if leader.node == here and (topic.name, index) not in vnodes
+                    ]
+                )
+                self._unsettled.update(dict.fromkeys(self.metadata.by_id))
+                await self.settle()
 
     def _moving(self, records: Sequence[Message]) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """The partitions that come to this node by a change, and those that leave it."""
@@ -332,6 +368,8 @@ class TopicManager(Listener):
                 self.unremoved.add(topic.topic_id)
             await self._drop_vnodes(topic, indexes)
             await self.others_let_go()
+            if any(leader.node < 0 for leader in topic.partitions.values()):  # put away, and not taken yet
+                await self.data_dir.sweep({topic.topic_id})
             self._leaving.pop(topic.name).set()
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic

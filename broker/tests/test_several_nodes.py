@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
 from barnabas.broker.tests.client import batch_of, produce_request
 from barnabas.broker.tests.conftest import Start, until
@@ -275,18 +276,26 @@ async def test_one_process_does_not_take_a_folder_whose_nodes_run(tmp_path: Path
             Claim.take(Io(), str(tmp_path), node_id=OWNER, cluster_id=None)
 
 
-async def test_a_node_that_stands_still_holds_up_no_other_nodes_clients(tmp_path: Path) -> None:
-    """Changes wait for it; what each node serves by itself does not."""
+async def test_a_change_waits_for_a_node_that_stands_still_and_nothing_else_does(tmp_path: Path) -> None:
     async with several(tmp_path) as nodes:
         await (await nodes.client(1)).create_topic("t", 3)
         leaders = await nodes.leaders("t")
-        following = nodes[3].node.together.following  # type: ignore[union-attr]
-        assert following is not None
-        lock = nodes[3].node.topics.changes
-        assert not lock.locked()
-        for index, leader in leaders.items():
-            with trio.fail_after(5):
-                assert (await (await nodes.client(leader)).produce("t", batch_of(b"v"), index)).error_code == 0
+        async with nodes[3].node.topics.changes:  # it applies nothing
+            asked = await nodes.client(2)
+            await asked.send(created("later"))
+            await until(lambda: "later" in nodes[2].node.metadata.topics)
+            for index, leader in leaders.items():
+                other = await nodes[leader].client()
+                assert (await other.produce("t", batch_of(b"v"), index)).error_code == 0
+            await until(lambda: "metadata.behind" in nodes[1].log)
+            assert "later" not in nodes[3].node.metadata.topics
+            with trio.move_on_after(0.05) as waited:
+                await asked.stream.wait_send_all_might_not_block()
+                await trio.lowlevel.wait_readable(asked.stream.socket)
+            assert waited.cancelled_caught, "there is no answer yet"
+        (answer,) = (await asked.receive()).topics
+        assert answer.error_code == 0
+        assert "later" in nodes[3].node.metadata.topics
 
 
 async def test_a_snapshot_waits_until_no_node_has_anything_of_a_removed_topic(tmp_path: Path) -> None:
@@ -342,3 +351,77 @@ async def test_who_asks_the_wrong_node_is_told_the_right_one(tmp_path: Path) -> 
             assert [(each.node_id, each.port) for each in answer.node_endpoints] == [(3, nodes[3].port)]
         right = await (await nodes.client(3)).ask(produce_request("t", batch_of(b"v"), index), 12)
         assert right.node_endpoints == []
+
+
+async def test_what_a_node_could_not_take_it_takes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_manager, "_MISSING_SECONDS", 0.01)
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        leaders = await nodes.leaders("t")
+        index = next(index for index, leader in leaders.items() if leader == 1)
+        assert (await (await nodes.client(1)).produce("t", batch_of(b"v"), index)).error_code == 0
+        data_dir = nodes[2].node.data_dir
+        refused = 0
+
+        async def no_room(*_: object) -> None:
+            nonlocal refused
+            refused += 1
+            monkeypatch.setattr(data_dir, "take", taken if refused > 2 else no_room)
+            raise StorageError("no room on the disk")
+
+        taken = data_dir.take
+        monkeypatch.setattr(data_dir, "take", no_room)
+        assert await move(nodes, "t", {index: 2}) == [0]
+        await until(lambda: leads(nodes[2].node, "t", index, 2) and ("t", index) in nodes[2].node.vnodes)
+        assert refused == 3
+        assert await values(nodes, "t", index, 2) == 1
+        assert (await (await nodes.client(2)).produce("t", batch_of(b"v"), index)).base_offset == 1
+
+
+async def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 6)
+        await nodes.cut_off(3)  # what comes from there has to wait
+        leaders = await nodes.leaders("t")
+        assert await move(nodes, "t", {index: 1 + leader % 3 for index, leader in leaders.items()}) == [0] * 6
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        assert (await (await nodes.client(2)).ask(gone, 6)).responses[0].error_code == 0
+        await nodes.start(3)
+        assert nodes.owner.metadata.moves == {}
+        for node in NODES:
+            assert not [key for key in nodes[node].node.vnodes if key[0] == "t"]
+        assert not [folder for folder in tmp_path.glob("t-*") if not folder.name.endswith("-delete")]
+        await (await nodes.client(3)).create_topic("t", 6)
+        for index, leader in (await nodes.leaders("t")).items():
+            assert (await (await nodes.client(leader)).produce("t", batch_of(b"v"), index)).base_offset == 0
+
+
+async def test_a_move_waits_for_the_node_that_has_the_records_and_can_be_given_up(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        index = next(index for index, leader in (await nodes.leaders("t")).items() if leader == 3)
+        assert (await (await nodes.client(3)).produce("t", batch_of(b"v"), index)).error_code == 0
+        await nodes.cut_off(3)
+        assert await move(nodes, "t", {index: 2}) == [0]
+        listed = await (await nodes.client(2)).ask(ListPartitionReassignmentsRequest())
+        ((part,),) = [topic.partitions for topic in listed.topics]
+        assert (part.partition_index, part.adding_replicas, part.removing_replicas) == (index, [2], [3])
+        assert (await nodes.leaders("t"))[index] == -1
+        assert await move(nodes, "t", {index: None}, by=2) == [0]
+        await nodes.start(3)
+        await until(lambda: all(leads(each.node, "t", index, 3) for each in nodes.running.values()))
+        assert await values(nodes, "t", index, 3) == 1
+
+
+async def test_the_owner_goes_on_with_the_moves_that_it_finds(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        index = next(index for index, leader in (await nodes.leaders("t")).items() if leader == 3)
+        assert (await (await nodes.client(3)).produce("t", batch_of(b"v"), index)).error_code == 0
+        await nodes.cut_off(3)
+        assert await move(nodes, "t", {index: 2}) == [0]
+        await nodes.cut_off(OWNER)
+        await nodes.start(OWNER)
+        await nodes.start(3)
+        await until(lambda: all(leads(each.node, "t", index, 2) for each in nodes.running.values()))
+        assert await values(nodes, "t", index, 2) == 1

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from barnabas.broker.tests.client import batch_of
 from barnabas.broker.tests.conftest import Start, until
+from barnabas.broker.tests.test_nodes import change, moved
 from barnabas.broker.tests.test_transactions import committed_offset, committed_values, complete
 from barnabas.broker.tests.two_nodes import COORDINATOR, OTHER, Pair, pair
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from barnabas.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from barnabas.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from barnabas.wire.messages.end_txn import EndTxnRequest
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from barnabas.wire.queries.writer import WRITER_ID
 from barnabas.wire.types import Message
 
 VERSIONS = pytest.mark.parametrize("is_v2", [False, True], ids=["version 1", "version 2"])
@@ -229,11 +239,104 @@ async def test_a_node_is_told_that_a_marker_came_too_late_to_matter_and_an_opera
         assert told.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+async def test_a_node_asks_for_many_transactions_in_pieces(start: Start) -> None:
+    """More of them than a request has elements that is handled in one go."""
+    async with start(transaction_state_log_num_partitions="3") as broker, await broker.client() as client:
+        await client.create_topic("a")
+        await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]))
+        topics = [AddPartitionsToTxnTopic("a", [0])]
+        names = [f"{number}{'long' if number % 7 else 'long' * 500}" for number in range(3_000)]
+        for verify_only in (True, False):
+            asked = [AddPartitionsToTxnTransaction(name, 5, 0, verify_only, topics) for name in names]
+            answer = await client.ask(AddPartitionsToTxnRequest(asked), 5)
+            assert [each.transactional_id for each in answer.results_by_transaction] == names
+            codes = {
+                each.topic_results[0].results_by_partition[0].partition_error_code
+                for each in answer.results_by_transaction
+            }
+            assert codes == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+
+async def test_only_a_node_names_ids_of_the_streams_driver_and_the_partitions_of_groups(
+    start: Start, tmp_path: Path
+) -> None:
+    async with pair(start, tmp_path) as both:
+        producer = both.producer()
+        await producer.init()
+
+        async def told(ask: Callable[..., Awaitable[Any]], name: str, topic: str) -> tuple[int, int]:
+            transaction = AddPartitionsToTxnTransaction(
+                name, producer.id, producer.epoch, False, [AddPartitionsToTxnTopic(topic, [0])]
+            )
+            answer = await ask(AddPartitionsToTxnRequest([transaction]), 5)
+            (result,) = answer.results_by_transaction or [None]
+            code = 0 if result is None else result.topic_results[0].results_by_partition[0].partition_error_code
+            return answer.error_code, code
+
+        client = both.clients[COORDINATOR].ask
+
+        async def node(request: Message, version: int) -> Any:
+            return await both.wire.ask(COORDINATOR, request, version)
+
+        of_driver = f"{WRITER_ID}/stream"
+        assert await told(client, of_driver, "a") == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, 0)
+        assert (await told(node, of_driver, "a"))[0] == 0
+        assert await told(client, "t", OFFSETS_TOPIC) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        assert await told(node, "t", TRANSACTIONS_TOPIC) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        assert await told(node, "t", OFFSETS_TOPIC) == (0, 0)
+
+
+async def test_what_moves_while_its_coordinator_is_asked(start: Start, tmp_path: Path) -> None:
+    """The partition goes to the other node and comes back, as another log: what was verified was for the one before."""
+    async with pair(start, tmp_path, add_partitions_to_txn_retry_backoff_max_ms="0") as both:
+        producer = both.producer()
+        await producer.init()
+
+        async def move(request: Message) -> None:
+            if isinstance(request, AddPartitionsToTxnRequest):
+                both.wire.after = None
+                for node in (COORDINATOR, OTHER):
+                    await both.lead("a", 1, node)
+
+        both.wire.after = move
+        assert (await producer.write(b"1", partition=1)).error_code in (0, ErrorCode.NOT_ENOUGH_REPLICAS)
+        producer.sequences.clear()
+        assert (await producer.write(b"1", partition=1)).error_code == 0
+        assert await producer.end() == 0
+        await complete(both.clients[COORDINATOR], "t")
+        assert await seen(both) == [[], [b"1"]]
+
+
+@VERSIONS
+async def test_a_coordinator_that_moves_completes_what_is_decided(start: Start, tmp_path: Path, is_v2: bool) -> None:
+    """The marker waits for a node that is down; meanwhile the coordinator's partition is unloaded, and read again."""
+    async with pair(start, tmp_path) as both:
+        producer = both.producer(is_v2=is_v2)
+        await producer.init()
+        await producer.begin(("a", 1))
+        assert (await producer.write(b"1", partition=1)).error_code == 0
+        both.wire.down.add(OTHER)
+        assert await producer.end() == 0
+        node = both.nodes[COORDINATOR].node
+        home = node.transactions.coordinator.partition_of("t")
+        for leader in (-1, COORDINATOR):
+            image = node.metadata.topics[TRANSACTIONS_TOPIC]
+            await change(both.nodes[COORDINATOR], moved(image.topic_id, home, leader))
+        both.wire.down.clear()
+        shards = node.transactions.coordinator.shards.by_partition
+        await until(lambda: home in shards and shards[home].is_loaded)
+        await complete(both.clients[COORDINATOR], "t")
+        assert await seen(both) == [[], [b"1"]]
+
+
 async def test_offsets_are_added_to_the_partition_that_the_topic_says(start: Start) -> None:
     """A client asks this before it looks for the group's coordinator, which makes the topic."""
     async with start(offsets_topic_num_partitions="7") as broker, await broker.client() as client:
         await client.ask(InitProducerIdRequest("other", 1000), 5)
         assert "__consumer_offsets" not in broker.node.metadata.topics
+        with pytest.raises(KafkaError) as caught:
+            broker.node.groups.partition_of("g")
+        assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         asked = AddOffsetsToTxnRequest("t", 5, 0, "g")
         assert (await client.ask(asked, 3)).error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert len(broker.node.metadata.topics["__consumer_offsets"].partitions) == 7

@@ -153,11 +153,8 @@ async def pair(start: Start, tmp_path: Any, **settings: str) -> AsyncIterator[Pa
         both = Pair(wire, of_first, of_second)
         for running in wire.nodes.values():
             running.node.transactions.connect(wire)
-        of_ids = first.node.metadata.topics[TRANSACTIONS_TOPIC].partitions
-        for partition in of_ids:
-            image = second.node.metadata.topics[TRANSACTIONS_TOPIC]
-            if partition in {first.node.transactions.coordinator.partition_of(name) for name in ("t", "u")}:
-                await change(second, moved(image.topic_id, partition, COORDINATOR))
+        of_ids = second.node.metadata.topics[TRANSACTIONS_TOPIC]
+        await change(second, *(moved(of_ids.topic_id, partition, COORDINATOR) for partition in of_ids.partitions))
         group = first.node.groups.coordinator.partition_of("g")
         await change(first, moved(first.node.metadata.topics[OFFSETS_TOPIC].topic_id, group, OTHER))
         for (topic, partition), node in LEADERS.items():

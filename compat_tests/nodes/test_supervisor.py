@@ -49,9 +49,8 @@ def values(servers: str, topic: str, count: int) -> list[str]:
     found: list[str] = []
 
     def more() -> bool:
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is None:
-            found.append((message.value() or b"").decode())
+        messages = consumer.consume(count - len(found), timeout=0.5)
+        found.extend((each.value() or b"").decode() for each in messages if each.error() is None)
         return len(found) >= count
 
     until(more, f"{count} records of {topic}")
