@@ -107,6 +107,11 @@ class Followers:
         """How far each node has applied the log that follows it now: the offset of the next record."""
         return dict(self._at.values())
 
+    @property
+    def end(self) -> int:
+        """Where the log ends."""
+        return self._metadata.log.log_end_offset
+
     def _behind(self, offset: int) -> list[int]:
         """The nodes that a change up to this offset waits for."""
         at, begins = self.nodes, set(self._beginning.values())
@@ -147,23 +152,30 @@ class Followers:
 
         def served(context: Context, request: Any) -> Answer:
             answer = handle(context, request)
-            return _After(answer, self) if self.others and isinstance(answer, Coroutine) else answer
+            if self.others and isinstance(answer, Coroutine):
+                return _After(answer, self, is_change=api.name in OWNERS)
+            return answer
 
         return served
 
 
 class _After:
-    """The answer of a handler that is a coroutine, when all nodes have applied what it did."""
+    """The answer of a handler that is a coroutine, when all nodes have applied what it did.
 
-    def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers) -> None:
-        self._answer, self._followers = answer, followers
+    What is no change waits for none, unless there was one while it was answered: it may have made a topic.
+    """
+
+    def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers, *, is_change: bool) -> None:
+        self._answer, self._followers, self._is_change = answer, followers, is_change
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._run().__await__()
 
     async def _run(self) -> Any:
+        before = self._followers.end
         found = await self._answer
-        await self._followers.have_applied()
+        if self._is_change or self._followers.end != before:
+            await self._followers.have_applied()
         return found
 
     def close(self) -> None:

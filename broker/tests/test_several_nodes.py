@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from barnabas.broker.between.followed_topics import FollowedTopics
 from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
 from barnabas.broker.tests.client import batch_of, produce_request
@@ -30,6 +32,7 @@ from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.messages.envelope import EnvelopeRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -38,6 +41,7 @@ from barnabas.wire.messages.incremental_alter_configs import (
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.wire.types import Message
 
 TOPIC, BROKER = 2, 4
 NODES = (1, 2, 3)
@@ -296,6 +300,28 @@ async def test_a_change_waits_for_a_node_that_stands_still_and_nothing_else_does
         (answer,) = (await asked.receive()).topics
         assert answer.error_code == 0
         assert "later" in nodes[3].node.metadata.topics
+
+
+async def test_a_change_that_waits_for_a_node_holds_up_nobody_who_looks_for_a_coordinator(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        asked = FindCoordinatorRequest(coordinator_keys=["g"])
+        assert (await (await nodes.client(1)).ask(asked)).coordinators[0].error_code == 0, "its topic is there now"
+        topics, goes_on = nodes[3].node.topics, trio.Event()
+        assert isinstance(topics, FollowedTopics)
+        follow = topics.follow
+
+        async def follow_later(records: Sequence[Message], timestamp: int) -> None:
+            await goes_on.wait()
+            await follow(records, timestamp)
+
+        topics.follow = follow_later  # type: ignore[method-assign]
+        changing = await nodes.client(2)
+        await changing.send(created("later"))
+        await until(lambda: "later" in nodes.owner.metadata.topics)
+        assert (await (await nodes.client(1)).ask(asked)).coordinators[0].error_code == 0
+        assert "later" not in nodes[3].node.metadata.topics
+        goes_on.set()
+        assert (await changing.receive()).topics[0].error_code == 0
 
 
 async def test_a_snapshot_waits_until_no_node_has_anything_of_a_removed_topic(tmp_path: Path) -> None:
