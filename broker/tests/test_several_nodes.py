@@ -25,6 +25,11 @@ from barnabas.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -322,6 +327,34 @@ async def test_a_change_that_waits_for_a_node_holds_up_nobody_who_looks_for_a_co
         assert "later" not in nodes[3].node.metadata.topics
         goes_on.set()
         assert (await changing.receive()).topics[0].error_code == 0
+
+
+@pytest.mark.parametrize("asked", NODES)
+async def test_each_node_has_settings_of_its_own_that_any_node_may_change(tmp_path: Path, asked: int) -> None:
+    async with several(tmp_path) as nodes:
+        for node in NODES:
+            set_to = AlterConfigsResource(BROKER, str(node), [AlterableConfig("log.cleaner.threads", 0, str(node + 1))])
+            answer = await (await nodes.client(asked)).ask(IncrementalAlterConfigsRequest(resources=[set_to]))
+            assert answer.responses[0].error_code == 0
+        for node in NODES:
+            assert nodes[node].node.config["log.cleaner.threads"] == node + 1
+        set_to = AlterConfigsResource(BROKER, "4", [AlterableConfig("log.cleaner.threads", 0, "2")])
+        answer = await (await nodes.client(asked)).ask(IncrementalAlterConfigsRequest(resources=[set_to]))
+        assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_folder_is_chosen_again_where_the_partition_is_not_yet(tmp_path: Path) -> None:
+    """Tools ask so after a reassignment that names folders, and again until the partition has come."""
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        topic = AlterReplicaLogDirTopic("t", [0, 1, 2, 3])
+        asked = AlterReplicaLogDirsRequest([AlterReplicaLogDir(str(tmp_path), [topic])])
+        for node in NODES:
+            (told,) = (await (await nodes.client(node)).ask(asked)).results
+            codes = {part.partition_index: part.error_code for part in told.partitions}
+            for index, leader in (await nodes.leaders("t")).items():
+                assert codes[index] == (0 if leader == node else ErrorCode.REPLICA_NOT_AVAILABLE)
+            assert codes[3] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_snapshot_waits_until_no_node_has_anything_of_a_removed_topic(tmp_path: Path) -> None:
