@@ -57,8 +57,8 @@ $(VENV)/.archive: lock/test.txt | $(VENV)/.test
 tools: $(VENV)/.test
 	@$(BIN)/python -m compat_tests.setup_tools
 
-# Three at a time, as most of a test's time is waiting; the tests of a file stay together, as they share a broker.
-PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
+# Four at a time, as most of a test's time is waiting; the tests of a file stay together, as they share a broker.
+PARALLEL ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 # Which tests: CI runs the long ones too (`make test MARKS="not slow"`).
 MARKS ?= not slow and not long

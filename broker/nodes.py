@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from barnabas.broker.identity import Identity
 from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.settings.listeners import NODES
 
 
 class NodeAddress(NamedTuple):
@@ -43,7 +44,12 @@ class Nodes:
         return [found for node in sorted(ids) if (found := self.find(node, listener)) is not None]
 
     def find(self, node: int, listener: str) -> NodeAddress | None:
-        """A node for the clients of a listener; None if they cannot reach it."""
+        """A node for the clients of a listener; None if they cannot reach it.
+
+        The listener of a client whose request another node has handed on is not known: it is told the easiest one.
+        """
+        if listener == NODES:
+            listener = self._identity.local_listener.name
         if node == self._identity.node_id:
             return NodeAddress(node, *self._identity.advertised(listener), self._identity.rack)
         known = self._metadata.nodes.get(node)

@@ -149,9 +149,17 @@ class Barnabas(Server):
     processes = int(os.environ.get(PROCESSES, "1"))
 
     def start(self) -> None:
-        if self.processes > 1 and not self.port:
-            self.port = following_free_ports(self.processes)
-        super().start()
+        chosen = self.processes > 1 and not self.port
+        for _ in range(5):  # somebody may be given a port between the look and the start
+            if chosen:
+                self.port = following_free_ports(self.processes)
+            try:
+                super().start()
+                return
+            except AssertionError as error:
+                if not chosen or "is in use: stop the process" not in str(error):
+                    raise
+        raise AssertionError("ports that follow each other are taken again and again")
 
     def kill(self) -> None:
         if self.processes > 1 and self.process and self.process.poll() is None:

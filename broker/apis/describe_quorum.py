@@ -1,4 +1,4 @@
-"""DescribeQuorum (55), versions 0-2 (KIP-595): the metadata log has one voter, this node.
+"""DescribeQuorum (55), versions 0-2 (KIP-595): the metadata log has one voter, its owner; other nodes observe it.
 
 Version 0: leader, high watermark and voters. Version 1: when a replica last fetched and was caught up (KIP-836): now.
 Version 2: error messages, and the addresses of the nodes (KIP-853), left out where no partition is described.
@@ -6,10 +6,12 @@ Version 2: error messages, and the addresses of the nodes (KIP-853), left out wh
 
 from __future__ import annotations
 
+from barnabas.broker.between.followers import Followers
 from barnabas.broker.clock import Clock
 from barnabas.broker.identity import Identity
 from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.net.order import METADATA
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.wire.errors import ErrorCode
@@ -26,7 +28,13 @@ from barnabas.wire.messages.describe_quorum import (
 
 @api(DescribeQuorumRequest, DescribeQuorumResponse, uses=METADATA)
 def handle(
-    context: Context, request: DescribeQuorumRequest, metadata: MetadataImage, identity: Identity, clock: Clock
+    context: Context,
+    request: DescribeQuorumRequest,
+    metadata: MetadataImage,
+    identity: Identity,
+    nodes: Nodes,
+    followers: Followers,
+    clock: Clock,
 ) -> DescribeQuorumResponse:
     if not context.may(DESCRIBE_CLUSTER):
         return DescribeQuorumResponse(error_code=DESCRIBE_CLUSTER.refusal, error_message=None)
@@ -34,20 +42,22 @@ def handle(
         TopicDataResponse(
             topic.topic_name,
             [
-                _describe(metadata, identity, clock.wall_ms(), topic.topic_name, each.partition_index)
+                _describe(metadata, identity, followers, clock.wall_ms(), topic.topic_name, each.partition_index)
                 for each in topic.partitions
             ],
         )
         for topic in request.topics
     ]
-    nodes = []
+    shown = []
     if context.version >= 2 and any(not part.error_code for topic in topics for part in topic.partitions):
         listener = context.connection.listener
-        nodes = [Node(identity.node_id, [Listener(listener, *identity.advertised(listener))])]
-    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
+        shown = [Node(each.id, [Listener(listener, each.host, each.port)]) for each in nodes.all(listener)]
+    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=shown)
 
 
-def _describe(metadata: MetadataImage, identity: Identity, now: int, topic: str, index: int) -> PartitionDataResponse:
+def _describe(
+    metadata: MetadataImage, identity: Identity, followers: Followers, now: int, topic: str, index: int
+) -> PartitionDataResponse:
     if (topic, index) != (METADATA_TOPIC, 0):
         return PartitionDataResponse(
             index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
@@ -63,4 +73,8 @@ def _describe(metadata: MetadataImage, identity: Identity, now: int, topic: str,
         leader_epoch=log.leader_epoch,
         high_watermark=log.high_watermark,
         current_voters=[voter],
+        observers=[
+            ReplicaState(node, log_end_offset=offset, last_fetch_timestamp=now, last_caught_up_timestamp=now)
+            for node, offset in sorted(followers.nodes.items())
+        ],
     )

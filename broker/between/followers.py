@@ -107,11 +107,6 @@ class Followers:
         """How far each node has applied the log that follows it now: the offset of the next record."""
         return dict(self._at.values())
 
-    @property
-    def end(self) -> int:
-        """Where the log ends."""
-        return self._metadata.log.log_end_offset
-
     def _behind(self, offset: int) -> list[int]:
         """The nodes that a change up to this offset waits for."""
         at, begins = self.nodes, set(self._beginning.values())
@@ -120,6 +115,11 @@ class Followers:
             for node in self.others
             if at.get(node, -1) < offset and (node in at or (node not in begins and self.is_running(node)))
         ]
+
+    @property
+    def log_end_offset(self) -> int:
+        """Where the metadata log ends."""
+        return self._metadata.log.log_end_offset
 
     async def have_applied(self) -> None:
         """Wait until every other node that runs has applied what is in the log now, or begins."""
@@ -151,30 +151,26 @@ class Followers:
             return handle
 
         def served(context: Context, request: Any) -> Answer:
+            before = self._metadata.log.log_end_offset
             answer = handle(context, request)
-            if self.others and isinstance(answer, Coroutine):
-                return _After(answer, self, is_change=api.name in OWNERS)
-            return answer
+            return _After(answer, self, before) if self.others and isinstance(answer, Coroutine) else answer
 
         return served
 
 
 class _After:
-    """The answer of a handler that is a coroutine, when all nodes have applied what it did.
+    """The answer of a handler that is a coroutine, when all nodes have applied what it did."""
 
-    What is no change waits for none, unless there was one while it was answered: it may have made a topic.
-    """
-
-    def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers, *, is_change: bool) -> None:
-        self._answer, self._followers, self._is_change = answer, followers, is_change
+    def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers, before: int) -> None:
+        """`before` is where the metadata log was when the handler was called."""
+        self._answer, self._followers, self._before = answer, followers, before
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._run().__await__()
 
     async def _run(self) -> Any:
-        before = self._followers.end
         found = await self._answer
-        if self._is_change or self._followers.end != before:
+        if self._followers.log_end_offset > self._before:
             await self._followers.have_applied()
         return found
 

@@ -33,6 +33,8 @@ from barnabas.wire.types import Message
 #: How long a fetch waits for a change.
 _WAIT_MS = 5_000
 _BYTES = 1 << 20
+# A thread decodes a change that is larger.
+_BATCH_AT_ONCE = 32 << 10
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.02, 0.5
 
 
@@ -66,7 +68,7 @@ class Following:
             if found.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:  # else there is a newer snapshot
                 break
         while True:
-            for records, timestamp in self._changes(found):
+            for records, timestamp in await self._changes(found):
                 for record in records:
                     metadata.apply(record, timestamp)
             if self.offset >= found.high_watermark:
@@ -77,7 +79,7 @@ class Following:
         """Apply what changes, until cancelled."""
         while True:
             found = await self._fetch(FOLLOWS, _WAIT_MS if self._caught_up.is_set() else 0)
-            for records, timestamp in self._changes(found):
+            for records, timestamp in await self._changes(found):
                 await self._topics.follow(records, timestamp)
             if self.offset >= found.high_watermark:
                 self._caught_up.set()
@@ -86,7 +88,7 @@ class Following:
         """Wait until this node has once been as far as the owner, which counts it from then on."""
         await self._caught_up.wait()
 
-    def _changes(self, found: PartitionData) -> list[tuple[list[Message], int]]:
+    async def _changes(self, found: PartitionData) -> list[tuple[list[Message], int]]:
         """Each change, with its time; `offset` is behind them. Raises StorageError."""
         changes: list[tuple[list[Message], int]] = []
         if found.error_code:
@@ -97,7 +99,11 @@ class Following:
             except KafkaError as error:
                 raise StorageError(f"the owner of the metadata sends a damaged batch: {error}") from error
             if header.last_offset >= self.offset and not header.is_control:
-                changes.append(([record for record, _ in changes_of(batch)], header.max_timestamp))
+                if len(batch) > _BATCH_AT_ONCE:
+                    records = await trio.to_thread.run_sync(list, changes_of(batch))
+                else:
+                    records = list(changes_of(batch))
+                changes.append(([record for record, _ in records], header.max_timestamp))
             self.offset = max(self.offset, header.last_offset + 1)
         return changes
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from barnabas.broker.between.channels import Channels
+from barnabas.broker.between.channels import Channels, Taken
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.owned import OWNERS
 from barnabas.broker.between.peers import Unreachable
@@ -31,7 +31,7 @@ from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
 # How soon the owner is tried again: it takes this long, or longer, to come back.
-_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.02, 0.5
+_FIRST_RETRY_SECONDS, _TOLD_SECONDS, _MOST_SECONDS = 0.02, 0.32, 0.5
 
 
 class Owner:
@@ -39,23 +39,30 @@ class Owner:
 
     def __init__(self, membership: Membership, channels: Channels, log: EventLog) -> None:
         self._membership, self._channels, self._log = membership, channels, log
+        self._away = trio.Lock()
 
     async def ask(self, request: Message) -> Any:
         """The owner's answer; waits while it is away. Raises Unreachable if it went away when it had been asked."""
-        channel = None
-        wait = _FIRST_RETRY_SECONDS
-        is_told = False
-        while channel is None:
+        async with await self._reached(request) as channel:
+            return await channel.ask(request)
+
+    async def _reached(self, request: Message) -> Taken:
+        """A connection to the owner. While it is away, one of those who wait looks whether it is back, for all."""
+        if not self._away.locked():
             try:
-                channel = await self._channels.take(self._membership.owner, request)
-            except Unreachable as error:
-                if wait == _LAST_RETRY_SECONDS and not is_told:
-                    is_told = True
-                    self._log.warning("metadata.owner.away", reason=error, effect="changes wait")
-                await trio.sleep(wait)
-                wait = min(2 * wait, _LAST_RETRY_SECONDS)
-        async with channel as asked:
-            return await asked.ask(request)
+                return await self._channels.take(self._membership.owner, request)
+            except Unreachable:
+                pass
+        async with self._away:
+            wait = _FIRST_RETRY_SECONDS
+            while True:
+                try:
+                    return await self._channels.take(self._membership.owner, request)
+                except Unreachable as error:
+                    if wait == _TOLD_SECONDS:
+                        self._log.warning("metadata.owner.away", reason=error, effect="changes wait")
+                    await trio.sleep(wait)
+                    wait = min(2 * wait, _MOST_SECONDS)
 
     def hand_on(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
         """What serves an API on this node, where `handle` would on the owner."""

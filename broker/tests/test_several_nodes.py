@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import trio
 
+from barnabas.broker.between.channel import Channel
 from barnabas.broker.between.followed_topics import FollowedTopics
 from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
+from barnabas.broker.security.authorizer import STANDARD
 from barnabas.broker.tests.client import batch_of, produce_request
 from barnabas.broker.tests.conftest import Start, until
+from barnabas.broker.tests.sasl_client import upsertion
 from barnabas.broker.tests.several import OWNER, Several, several
 from barnabas.storage.claim import Claim
 from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io
+from barnabas.wire.acls import CLUSTER_NAME, Operation, Permission, ResourceType
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from barnabas.wire.messages.alter_configs import AlterableConfig as OldConfig
+from barnabas.wire.messages.alter_configs import AlterConfigsRequest
+from barnabas.wire.messages.alter_configs import AlterConfigsResource as OldResource
 from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -30,11 +38,20 @@ from barnabas.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from barnabas.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.wire.messages.describe_acls import DescribeAclsRequest
+from barnabas.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.wire.messages.describe_quorum import DescribeQuorumRequest, TopicData
+from barnabas.wire.messages.describe_quorum import PartitionData as QuorumPartition
+from barnabas.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from barnabas.wire.messages.envelope import EnvelopeRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -102,34 +119,157 @@ async def test_partitions_are_spread_and_served_by_their_leaders_only(tmp_path: 
         nodes.no_errors()
 
 
-async def seen_topic(client: Any, name: str) -> Any:
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    (topic,) = (await client.ask(asked)).topics
-    return topic.error_code, len(topic.partitions)
+class Pair(NamedTuple):
+    """A change, what it is looked at with, and what is seen then. `n` makes each one another."""
+
+    change: Callable[[str], Message]
+    look: Callable[[str], Message]
+    seen: Callable[[Any, str], object]
+    errors: Callable[[Any], list[int]]
+
+
+def _alter(kind: int, name: str, key: str, value: str | None) -> IncrementalAlterConfigsRequest:
+    operation = 0 if value is not None else 1
+    return IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [AlterableConfig(key, operation, value)])])
+
+
+def _configs(kind: int, name: str, key: str) -> DescribeConfigsRequest:
+    return DescribeConfigsRequest(resources=[DescribeConfigsResource(kind, name, [key])])
+
+
+def _metadata(name: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+
+
+def _value(answer: Any) -> str:
+    return str(answer.results[0].configs[0].value)
+
+
+def _acls(name: str) -> AclCreation:
+    return AclCreation(ResourceType.TOPIC, f"acl{name}", 3, "User:a", "*", Operation.READ, Permission.ALLOW)
+
+
+def _filter(name: str) -> tuple[int, str, int, None, None, int, int]:
+    return ResourceType.TOPIC, f"acl{name}", 3, None, None, 1, 1
+
+
+def _quota(name: str, *ops: OpData) -> AlterClientQuotasRequest:
+    return AlterClientQuotasRequest([EntryData([EntityData("user", f"u{name}")], list(ops))])
+
+
+def _responses(answer: Any) -> list[int]:
+    return [each.error_code for each in answer.responses]
+
+
+def _results(answer: Any) -> list[int]:
+    return [each.error_code for each in answer.results]
+
+
+GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+#: In this order: what some of them change was made by those before.
+PAIRS = {
+    "CreateTopics, Metadata": Pair(
+        lambda n: created(f"t{n}", 2),
+        lambda n: _metadata(f"t{n}"),
+        lambda answer, n: len(answer.topics[0].partitions) == 2,
+        lambda answer: [each.error_code for each in answer.topics],
+    ),
+    "CreatePartitions, DescribeTopicPartitions": Pair(
+        lambda n: CreatePartitionsRequest(topics=[CreatePartitionsTopic(f"t{n}", 5, None)]),
+        lambda n: DescribeTopicPartitionsRequest([TopicRequest(f"t{n}")]),
+        lambda answer, n: len(answer.topics[0].partitions) == 5,
+        _results,
+    ),
+    "IncrementalAlterConfigs of a topic, DescribeConfigs": Pair(
+        lambda n: _alter(TOPIC, f"t{n}", "retention.ms", "1234"),
+        lambda n: _configs(TOPIC, f"t{n}", "retention.ms"),
+        lambda answer, n: _value(answer) == "1234",
+        _responses,
+    ),
+    "AlterConfigs of a topic, DescribeConfigs": Pair(
+        lambda n: AlterConfigsRequest([OldResource(TOPIC, f"t{n}", [OldConfig("retention.ms", "77")])]),
+        lambda n: _configs(TOPIC, f"t{n}", "retention.ms"),
+        lambda answer, n: _value(answer) == "77",
+        _responses,
+    ),
+    "IncrementalAlterConfigs of all brokers, DescribeConfigs of a topic": Pair(
+        lambda n: _alter(BROKER, "", "log.retention.ms", f"1000{n}"),
+        lambda n: _configs(TOPIC, "defaults", "retention.ms"),
+        lambda answer, n: _value(answer) == f"1000{n}",
+        _responses,
+    ),
+    "DeleteTopics, Metadata": Pair(
+        lambda n: DeleteTopicsRequest(topics=[DeleteTopicState(name=f"t{n}")], timeout_ms=1000),
+        lambda n: _metadata(f"t{n}"),
+        lambda answer, n: answer.topics[0].error_code == GONE,
+        _responses,
+    ),
+    "CreateAcls, DescribeAcls": Pair(
+        lambda n: CreateAclsRequest([_acls(n)]),
+        lambda n: DescribeAclsRequest(*_filter(n)),
+        lambda answer, n: [each.resource_name for each in answer.resources] == [f"acl{n}"],
+        _results,
+    ),
+    "DeleteAcls, DescribeAcls": Pair(
+        lambda n: DeleteAclsRequest([DeleteAclsFilter(*_filter(n))]),
+        lambda n: DescribeAclsRequest(*_filter(n)),
+        lambda answer, n: answer.resources == [],
+        lambda answer: [each.error_code for each in answer.filter_results],
+    ),
+    "AlterClientQuotas, DescribeClientQuotas": Pair(
+        lambda n: _quota(n, OpData("producer_byte_rate", 1000.0)),
+        lambda n: DescribeClientQuotasRequest([ComponentData("user", 0, f"u{n}")], True),
+        lambda answer, n: [each.value for entry in answer.entries for each in entry.values] == [1000.0],
+        lambda answer: [each.error_code for each in answer.entries],
+    ),
+    "AlterUserScramCredentials, DescribeUserScramCredentials": Pair(
+        lambda n: AlterUserScramCredentialsRequest(upsertions=[upsertion(f"s{n}", "secret")]),
+        lambda n: DescribeUserScramCredentialsRequest([UserName(f"s{n}")]),
+        lambda answer, n: _results(answer) == [0],
+        _results,
+    ),
+    "FindCoordinator, Metadata of the topic that it makes": Pair(
+        lambda n: FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{n}"]),
+        lambda n: _metadata("__consumer_offsets"),
+        lambda answer, n: len(answer.topics[0].partitions) == 3,
+        lambda answer: [each.error_code for each in answer.coordinators],
+    ),
+    "Metadata that makes a topic, Metadata": Pair(
+        lambda n: MetadataRequest(topics=[MetadataRequestTopic(name=f"auto{n}")]),
+        lambda n: _metadata(f"auto{n}"),
+        lambda answer, n: answer.topics[0].error_code == 0,
+        lambda answer: [each.error_code for each in answer.topics],
+    ),
+}
 
 
 @pytest.mark.parametrize(("asked", "looked"), list(itertools.product(NODES, NODES)))
 async def test_what_one_node_has_answered_is_seen_at_any_other(tmp_path: Path, asked: int, looked: int) -> None:
     """The two requests go over two connections to two nodes, one after the other."""
-    async with several(tmp_path) as nodes:
-        here, there = await nodes.client(asked), await nodes.client(looked)
-        for round_number in range(3):
-            name = f"t{round_number}"
-            await here.create_topic(name, 2)
-            assert await seen_topic(there, name) == (0, 2)
-            grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=5, assignments=None)])
-            assert (await here.ask(grown)).results[0].error_code == 0
-            assert await seen_topic(there, name) == (0, 5)
-            set_to = AlterConfigsResource(TOPIC, name, [AlterableConfig("retention.ms", 0, "1234")])
-            answer = await here.ask(IncrementalAlterConfigsRequest(resources=[set_to]))
-            assert answer.responses[0].error_code == 0
-            described = DescribeConfigsRequest(resources=[DescribeConfigsResource(TOPIC, name, ["retention.ms"])])
-            (found,) = (await there.ask(described)).results
-            assert [each.value for each in found.configs] == ["1234"]
-            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
-            assert (await here.ask(gone, 6)).responses[0].error_code == 0
-            assert await seen_topic(there, name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+    settings: dict[str, Any] = {"authorizer_class_name": STANDARD, "super_users": "User:ANONYMOUS"}
+    async with several(tmp_path, offsets_topic_num_partitions="3", **settings) as nodes:
+        here, there = await nodes.client(asked), await nodes[looked].client()
+        await here.create_topic("defaults")
+        for n, (name, pair) in itertools.product("123", PAIRS.items()):
+            answer = await here.ask(pair.change(n))
+            assert not any(pair.errors(answer)), (name, answer)
+            looked_at = await there.ask(pair.look(n))
+            assert pair.seen(looked_at, n), (name, looked_at)
         nodes.no_errors()
+
+
+async def seen_topic(client: Any, name: str) -> Any:
+    (topic,) = (await client.ask(_metadata(name))).topics
+    return topic.error_code, len(topic.partitions)
+
+
+async def test_a_coordinators_topic_is_the_same_whichever_node_needs_it(tmp_path: Path) -> None:
+    for node in NODES:
+        async with several(tmp_path / str(node), offsets_topic_num_partitions="7") as nodes:
+            asked = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+            assert (await (await nodes.client(node)).ask(asked)).coordinators[0].error_code == 0
+            topic = nodes.owner.metadata.topics["__consumer_offsets"]
+            assert (len(topic.partitions), topic.configs["cleanup.policy"]) == (7, "compact")
 
 
 async def test_a_name_is_free_again_everywhere_when_its_topic_is_deleted(tmp_path: Path) -> None:
@@ -302,6 +442,10 @@ async def test_a_change_waits_for_a_node_that_stands_still_and_nothing_else_does
                 await asked.stream.wait_send_all_might_not_block()
                 await trio.lowlevel.wait_readable(asked.stream.socket)
             assert waited.cancelled_caught, "there is no answer yet"
+            looks = await nodes[1].client()
+            with trio.fail_after(30):  # what changes nothing waits for nobody
+                await looks.ask(ListPartitionReassignmentsRequest())
+                assert (await seen_topic(looks, "t"))[0] == 0
         (answer,) = (await asked.receive()).topics
         assert answer.error_code == 0
         assert "later" in nodes[3].node.metadata.topics
@@ -484,3 +628,61 @@ async def test_the_owner_goes_on_with_the_moves_that_it_finds(tmp_path: Path) ->
         await nodes.start(3)
         await until(lambda: all(leads(each.node, "t", index, 2) for each in nodes.running.values()))
         assert await values(nodes, "t", index, 2) == 1
+
+
+async def test_how_far_each_node_is_can_be_asked_anywhere(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        for node in NODES:
+            asked = DescribeQuorumRequest([TopicData("__cluster_metadata", [QuorumPartition(0)])])
+            (part,) = (await (await nodes.client(node)).ask(asked)).topics[0].partitions
+            assert (part.leader_id, [each.replica_id for each in part.current_voters]) == (1, [1])
+            assert [each.replica_id for each in part.observers] == [2, 3]
+            end = part.current_voters[0].log_end_offset
+            assert {each.log_end_offset for each in part.observers} == {end}, "the creation was applied by all"
+
+
+async def test_many_changes_that_wait_for_the_owner_look_for_it_once(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        clients = [await nodes[2].client() for _ in range(40)]
+        await nodes.cut_off(OWNER)
+        looks = 0
+        channels = nodes[2].node.together.channels  # type: ignore[union-attr]
+        opened = channels.open
+
+        async def counted(node: int) -> Channel:
+            nonlocal looks
+            looks += 1
+            return await opened(node)
+
+        channels.open = counted  # type: ignore[method-assign]
+        for number, client in enumerate(clients):
+            await client.send(created(f"t{number}"))
+        await until(lambda: 'effect="changes wait"' in nodes[2].log)
+        assert looks < 40 + 30, "each looked once at most, and then one for all"
+        await nodes.start(OWNER)
+        for client in clients:
+            assert (await client.receive()).topics[0].error_code == 0
+
+
+async def test_rights_hold_at_all_nodes_at_once_and_are_the_clients_own(tmp_path: Path) -> None:
+    """What is handed on to the owner is judged as asked by the client, and not by the node."""
+    settings = several(tmp_path, authorizer_class_name=STANDARD, allow_everyone_if_no_acl_found="true")
+    async with settings as nodes:
+        await (await nodes.client(1)).create_topic("secret", 3)
+        leaders = await nodes.leaders("secret")
+        for_other = [
+            AclCreation(ResourceType.TOPIC, "secret", 3, "User:other", "*", Operation.WRITE, Permission.ALLOW),
+            AclCreation(ResourceType.TOPIC, "mine", 3, "User:other", "*", Operation.CREATE, Permission.ALLOW),
+            AclCreation(ResourceType.CLUSTER, CLUSTER_NAME, 3, "User:other", "*", Operation.CREATE, Permission.ALLOW),
+        ]
+        answer = await (await nodes.client(3)).ask(CreateAclsRequest(for_other))
+        assert [each.error_code for each in answer.results] == [0, 0, 0]
+        for index, leader in leaders.items():
+            code = (await (await nodes.client(leader)).produce("secret", batch_of(b"v"), index)).error_code
+            assert code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for node in NODES:
+            asked = await (await nodes.client(node)).ask(created("mine"))
+            assert asked.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            asked = await (await nodes.client(node)).ask(created(f"free{node}"))
+            assert asked.topics[0].error_code == 0
