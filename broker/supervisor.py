@@ -253,9 +253,7 @@ class Supervisor:
                 os.close(read)
                 self._become_child()
                 config = shifted(self.properties, child.node - self._owner, self.count)
-                path = Path(os.path.abspath(self._data_dir))
-                is_beginning = not self.children[self._owner].address
-                membership = Membership(child.node, self._owner, self.count, path, is_beginning)
+                membership = Membership(child.node, self._owner, self.count, Path(os.path.abspath(self._data_dir)))
                 status = run_node(config, self.log.of(node=child.node), membership, write, self._life_read)
             except BaseException:
                 traceback.print_exc()

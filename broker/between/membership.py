@@ -33,8 +33,6 @@ class Membership:
     owner: int
     count: int
     data_dir: Path
-    #: Whether the broker begins: no node has served since the supervisor started them, so none has a partition open.
-    is_beginning: bool = True
 
     @property
     def owns(self) -> bool:
@@ -45,6 +43,11 @@ class Membership:
     def ids(self) -> range:
         """The nodes, this one among them."""
         return range(self.owner, self.owner + self.count)
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the owner has let no node ask it since the supervisor began: then nobody has a partition open."""
+        return self.port_of(self.owner) is None
 
     def folder(self, node: int) -> Path:
         """What a node has for itself in the data directory."""

@@ -49,7 +49,7 @@ class Several:
         said = io.StringIO()
         properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(self.path), "node.id": str(node)}
         config = BrokerConfig({**properties, **self._settings})
-        membership = Membership(node, OWNER, self.count, self.path, is_beginning=OWNER not in self._scopes)
+        membership = Membership(node, OWNER, self.count, self.path)
         made = Node(config, EventLog(said).of(node=node), membership=membership)
         self._scopes[node], self._ended[node] = trio.CancelScope(), trio.Event()
         await self._nursery.start(self._run, node, made)
