@@ -30,6 +30,7 @@ from barnabas.broker.jobs.streams import Streams
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
+from barnabas.broker.metadata.removals import Removals
 from barnabas.broker.metadata.snapshots import MetadataSnapshots
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.metrics.telemetry import ClientTelemetry
@@ -348,6 +349,7 @@ class Node:
         self.authentication = parts.make(Authentication)
         self.authentication.trust_driver(self.queries.secret.writer_id)
         self.moves = parts.make(Moves)
+        parts.make(Removals)
         self.metadata_snapshots = parts.make(
             MetadataSnapshots,
             offsets_loaded=lambda: self.groups.all_loaded,

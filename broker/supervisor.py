@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,8 +88,7 @@ class Supervisor:
         config = BrokerConfig(self.properties)
         self._data_dir = config.data_dir
         self._owner = config.node_id
-        for index in range(self.count):
-            shifted(self.properties, index, self.count)  # what is wrong with them is said before anything is made
+        check_ports([shifted(self.properties, index, self.count) for index in range(self.count)])
         self._manager = ServiceManager()
         claim = self._claim(config["cluster.id"])
         try:
@@ -177,6 +176,8 @@ class Supervisor:
             for child in self.children.values():
                 self._look_after(child, turn)
             self._manager.tell_watchdog()
+            if not self._is_ready and not self._stopping:
+                self._manager.starting(sum(bool(child.address) for child in self.children.values()), self.count)
 
     def _handle(self, number: int) -> None:
         if number == signal.SIGCHLD:
@@ -329,6 +330,20 @@ def _cpu(pid: int) -> int:
         return int(fields[11]) + int(fields[12])
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def check_ports(nodes: Sequence[BrokerConfig]) -> None:
+    """Raises ConfigError where two listeners of the nodes need one port."""
+    taken: dict[int, str] = {}
+    for config in nodes:
+        for listener in [*config.listeners, *([config.http] if config.http is not None else [])]:
+            mine = f"{listener.name} of node {config.node_id}"
+            other = taken.setdefault(listener.port, mine) if listener.port else mine
+            if other != mine:
+                raise ConfigError(
+                    f"{other} and {mine} need the port {listener.port}: each listener has {len(nodes)} ports, "
+                    "from the one that is configured on"
+                )
 
 
 def shifted(properties: Mapping[str, str], index: int, count: int) -> BrokerConfig:

@@ -12,10 +12,11 @@ import trio
 
 from barnabas.broker.between.channel import Channel
 from barnabas.broker.between.followed_topics import FollowedTopics
+from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
 from barnabas.broker.security.authorizer import STANDARD
-from barnabas.broker.tests.client import batch_of, produce_request
+from barnabas.broker.tests.client import batch_of, connect, produce_request
 from barnabas.broker.tests.conftest import Start, until
 from barnabas.broker.tests.sasl_client import upsertion
 from barnabas.broker.tests.several import OWNER, Several, several
@@ -63,6 +64,7 @@ from barnabas.wire.messages.incremental_alter_configs import (
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.wire.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.wire.types import Message
 
 TOPIC, BROKER = 2, 4
@@ -686,3 +688,29 @@ async def test_rights_hold_at_all_nodes_at_once_and_are_the_clients_own(tmp_path
             assert asked.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             asked = await (await nodes.client(node)).ask(created(f"free{node}"))
             assert asked.topics[0].error_code == 0
+
+
+async def test_limits_of_clients_do_not_keep_nodes_apart(tmp_path: Path) -> None:
+    more = {"max_connections_per_ip": "1", "max_connection_creation_rate": "1"}
+    async with several(tmp_path, **more) as nodes:  # type: ignore[arg-type]
+        client = await nodes.client(2)
+        await client.create_topic("t", 3)
+        second = await nodes[2].client()
+        assert await second.is_closed()
+
+
+async def test_a_stranger_at_the_nodes_listener_is_not_served(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        port = nodes.owner.together.bound[0].sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        for request in (MetadataRequest(topics=[]), EnvelopeRequest(b"", b"", b"")):
+            client = await connect(port)
+            await client.send(request, 0 if isinstance(request, EnvelopeRequest) else 12)
+            assert await client.is_closed()
+        client = await connect(port)
+        told = await client.ask(SaslHandshakeRequest("PLAIN"), 1)
+        assert told.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        client = await connect(port)
+        assert (await client.ask(SaslHandshakeRequest("BARNABAS-NODE"), 1)).error_code == 0
+        with pytest.raises(Unreachable, match="does not let us in"):
+            await Channel.open(port, lambda: "another secret", "stranger")
+        await (await nodes.client(2)).create_topic("t", 3)
