@@ -375,9 +375,9 @@ class _Parts:
 
 
 def distinct(texts: Sequence[str | None], *, exact: bool) -> Texts:
-    """The texts, with None for each that the collation may treat as equal to an earlier member: the server would take
-    it for that member.
+    """The texts, with None for each that the collation may treat as equal to an earlier member.
 
+    The server would take such a text for the earlier member.
     Such a member exists only if the table was made without strict mode. If the collation is `exact`, only an identical
     text counts as equal.
     """

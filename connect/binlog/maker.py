@@ -235,9 +235,7 @@ class Maker:
         )
 
     def _of_what_is_copied(self, statement: Statement) -> str:
-        """The statement, reduced to tables that are already copied; empty if none is, as the later copy includes its
-        effect.
-        """
+        """The statement, reduced to already copied tables. The later copies of other tables include its effect."""
         sql, copied = statement.sql, self._position.copied
         if copied is None:
             return sql

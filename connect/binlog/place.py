@@ -48,9 +48,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
 
     def has(self, table: Table) -> bool:
-        """Whether a table's changes are to be written because its rows are copied. Other tables' later copies include
-        them.
-        """
+        """Whether a table's changes continue its copy. Those of other tables will be part of their copies."""
         if table in self.left:
             return False
         if table == (self.database, self.table):
@@ -80,9 +78,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def renamed(self, before: Table, behind: Table, *, whole: bool) -> Copied:
-        """The state after a rename. `whole`: the table is completely copied; otherwise its copy must start from the
-        beginning.
-        """
+        """The state after a rename. `whole`: the table is completely copied; otherwise its copy starts anew."""
         ahead, left = (
             tuple(table for table in tables if table not in (before, behind)) for tables in (self.ahead, self.left)
         )

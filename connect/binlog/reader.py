@@ -154,9 +154,7 @@ class Reader:
         self._told[database, name] = columns
 
     def parts(self, event: bytes, at: int = 0) -> Iterator[tuple[bytes, int]]:
-        """The events to read in a received event, and where each begins: itself, or those that it holds. Raises
-        EventError.
-        """
+        """The events to read in a received one, with their positions: itself, or those it holds. Raises EventError."""
         header = events.header_of(event, at)
         if header.kind != events.TRANSACTION_PAYLOAD:
             yield event, at

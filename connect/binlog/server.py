@@ -139,9 +139,9 @@ class Server:
         await connection.dump(place.file, place.position, self.server_id)
 
     async def check_history(self, file: str, start: int, fingerprint: int) -> str | None:
-        """Check that the event where a group began is still the one that was read. Returns a warning if that is
-        unknown.
+        """Check that the event where a group began is still the one that was read.
 
+        Returns a warning if that cannot be known.
         After RESET MASTER, or on another server, GTIDs can be the same and mean other changes. Raises RefusedError.
         """
         connection = await self.open()

@@ -95,9 +95,7 @@ class Sink:
         *,
         in_order: bool = False,
     ) -> None:
-        """`way`: what to do with a message that is too large for its topic. `in_order`: everything goes to one
-        partition.
-        """
+        """`way`: what to do with a message too large for its topic. `in_order`: all goes to one partition."""
         self._servers, self._name, self._way, self._in_order = servers, name, way, in_order
         self._partitions, self._configs = partitions, configs
         self._cluster: Cluster | None = None

@@ -188,9 +188,7 @@ class Copier:
     # --- tables -------------------------------------------------------------------------------------------------------
 
     async def _copy_from(self, view: View) -> tuple[Found | None, bool]:
-        """Copy tables from a view as far as possible. Returns the table that the next view must lock, and whether all
-        is done.
-        """
+        """Copy tables from a view as far as possible. Returns the table to lock next, and whether all is done."""
         if not self.total:
             self.total = sum(table.rows for table in view.tables if not self._copied.has_whole(table[:2]))
         if view.locked is not None:

@@ -26,8 +26,9 @@ class Written(NamedTuple):
 
 
 class Sink:
-    """One writer. It blocks. It raises ClientError if the broker cannot be asked; which points are written is then
-    unknown.
+    """One writer. It blocks.
+
+    It raises ClientError if the broker cannot be asked; then it is unknown which points are written.
     """
 
     def __init__(self, servers: str, naming: Naming) -> None:
