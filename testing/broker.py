@@ -180,10 +180,9 @@ class Broker:
             self._set(disk_seconds=0)
 
     def lose_answers(self, api: str = "Produce", count: int = 1) -> None:
-        """The next requests of an API (`Produce`, `Fetch`, `OffsetCommit`, ...) are carried out, but the client sees
-        its connection close instead of an answer.
+        """Carry out the next requests of an API (`Produce`, `Fetch`, `OffsetCommit`, ...), but close the connection.
 
-        It must find out by itself what happened.
+        The client gets no answer, and must find out by itself what happened.
         """
         self._set(lose=[api, count])
 
