@@ -73,8 +73,9 @@ class Driver:
         init: Callable[[SparkSession], None] | None = None,
         processes: int = 0,
     ) -> None:
-        """`processes` are workers for large ticks of queries that need no JVM. Without any, Spark's tasks do this,
-        which may be on other machines.
+        """`processes` are workers for large ticks of queries that need no JVM.
+
+        Without any, Spark's tasks do this, which may be on other machines.
         """
         self._spark, self._server, self._trigger, self._say = spark, server, trigger_ms / 1000, say
         # No patience: a broker that was away no longer knows this driver, and whoever created it creates a new one.

@@ -144,9 +144,7 @@ def _parsed(spark: SparkSession, text: str) -> Any:
 
 def _source(relation: Any) -> str:
     options = relation.options()
-    if (
-        options is not None and not options.isEmpty()
-    ):  # Spark takes what follows a table for options of its reader
+    if options is not None and not options.isEmpty():  # Spark takes what follows a table for options of its reader
         raise QueryError("settings of a query topic stand before its query: CREATE TOPIC name WITH (...) AS SELECT ...")
     if relation.isStreaming():
         raise QueryError(f"STREAM is not possible here: {SHAPE}")

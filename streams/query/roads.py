@@ -42,8 +42,9 @@ Plan = Callable[[int], Tick]
 
 
 class Done(NamedTuple):
-    """A completed tick, and how long it took; `worked` if it was long because of others; `is_part` if there is more
-    work that need not wait.
+    """A completed tick, and how long it took.
+
+    `worked` is set if it was long because of others; `is_part` if there is more work that need not wait.
     """
 
     tick: Tick
@@ -54,8 +55,10 @@ class Done(NamedTuple):
 
 
 class Roads:
-    """Runs ticks. `timeout` is the CPU seconds that a task may work; `held` is called, in another thread, for a tick
-    that only takes that long by the clock.
+    """Runs ticks.
+
+    `timeout` is the CPU seconds that a task may work; `held` is called, in another thread, for a tick that only takes
+    that long by the clock.
     """
 
     def __init__(

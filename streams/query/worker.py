@@ -66,6 +66,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from barnabas.streams.query import worker  # what goes back is of the classes that the driver knows
+    from barnabas.streams.query import worker  # the answers then have the classes that the driver knows
 
     worker.main()
