@@ -2,7 +2,7 @@
 
     magic, version, count, entries: tag, alias, time, then
         1: the encrypted key, and a chain of certificates      2: one certificate
-    SHA-1 of the password, "Mighty Aphrodite" and all that stands before
+    SHA-1 of the password, "Mighty Aphrodite" and everything before
 
 A key is a PKCS #8 EncryptedPrivateKeyInfo under an algorithm of the JDK's own: a SHA-1 key stream, and a SHA-1 digest.
 This is weak, and tools no longer write it by default (keytool's default has been PKCS12 since Java 9). Kafka reads it,
