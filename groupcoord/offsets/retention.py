@@ -59,7 +59,7 @@ class Retention:
         return len((self._shards.of(group.group_id).offsets.get(group.group_id) or NO_OFFSETS).committed)
 
     def _expired(self, group: Group) -> list[TopicPartition]:
-        if is_stream(group.group_id):  # a paused stream continues from its offsets, whenever that is
+        if is_stream(group.group_id):  # a stream continues from its offsets, however old they are
             return []
         offsets = self._shards.of(group.group_id).offsets.get(group.group_id) or NO_OFFSETS
         return expired(group, offsets, self._around.wall_ms(), self._around.config.offsets_retention_ms)

@@ -1,4 +1,4 @@
-"""The offsets of deleted topics: what is looked at, in which steps it goes, and what of a topic made again stays."""
+"""The offsets of deleted topics: the steps of their removal, and what stays if a topic is created again."""
 
 from __future__ import annotations
 
