@@ -122,7 +122,7 @@ class Runner:
 
     @property
     def runs(self) -> bool:
-        """Whether it should run: its streams run, or rest together."""
+        """Whether it should run. Its streams run or are paused together."""
         return all(definition.state == RUNNING for definition in self.definitions.values())
 
     def change(self, group: Group, definitions: Mapping[str, StreamDefinition]) -> None:
