@@ -53,6 +53,22 @@ def leaders(address: str, topic: str) -> tuple[list[int], list[int]]:
     return [ports.get(part.leader_id, 0) for part in parts], list(ports.values())
 
 
+def records(address: str, topic: str) -> int:
+    """How many records a topic has got, as the leaders of its partitions say."""
+    answer = 0
+    ports, _ = leaders(address, topic)
+    for index, port in enumerate(ports):
+        host = parse_servers(address)[0].host
+        wire = connect(parse_servers(f"{host}:{port}"))
+        asked = ListOffsetsTopic(topic, partitions=[ListOffsetsPartition(index, timestamp=-1)])
+        found = wire.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), ListOffsetsResponse, version=7)
+        part = found.topics[0].partitions[0]
+        check(part.error_code, f"{topic}-{index}")
+        answer += part.offset
+        wire.close()
+    return answer
+
+
 def create_many(address: str, prefix: str, count: int) -> list[tuple[str, int]]:
     """Make `count` partitions in topics of a thousand at most; gives (topic, partitions)."""
     topics = [(f"{prefix}-{i}", min(count, PER_TOPIC)) for i in range(max(1, count // PER_TOPIC))]

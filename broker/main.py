@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.broker.failures import leaves
 from barnabas.broker.log import EventLog, take_logging
 from barnabas.broker.service_manager import ServiceManager
 from barnabas.broker.settings.config import BrokerConfig, read_properties
@@ -92,7 +93,7 @@ def serve(
             return _supervise(properties, count, log, ready, began)
         trio.run(_serve, config, log, began, ready, node)
     except* (ConfigError, StorageError) as group:
-        failures = _leaves(group)
+        failures = leaves(group)
     for error in failures:
         print(f"barnabas: {visible(str(error))}", file=sys.stderr)
     return 1 if failures else 0
@@ -110,13 +111,6 @@ def _supervise(properties: dict[str, str], count: int, log: EventLog, ready: Pat
 SWITCH_SECONDS = 0.0005
 # A full collection looks at all objects of all large requests, and everybody waits: one in two million new objects.
 GC_THRESHOLDS = (10_000, 10, 20)
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
 
 
 async def _serve(

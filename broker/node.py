@@ -30,6 +30,7 @@ from barnabas.broker.jobs.streams import Streams
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
+from barnabas.broker.metadata.removals import Removals
 from barnabas.broker.metadata.snapshots import MetadataSnapshots
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.metrics.telemetry import ClientTelemetry
@@ -222,7 +223,7 @@ class Node:
         await self._read_metadata()
         here = self.identity.node_id
         nodes = range(here, here + 1) if together is None else together.membership.ids
-        if nodes[0] == here:
+        if nodes[0] == here and (together is None or together.membership.is_beginning):
             await spread(self.metadata, nodes, self.flusher, self.log)
         if together is not None and together.membership.owns:
             self._let_nodes_ask(together, nursery)
@@ -348,6 +349,7 @@ class Node:
         self.authentication = parts.make(Authentication)
         self.authentication.trust_driver(self.queries.secret.writer_id)
         self.moves = parts.make(Moves)
+        parts.make(Removals)
         self.metadata_snapshots = parts.make(
             MetadataSnapshots,
             offsets_loaded=lambda: self.groups.all_loaded,

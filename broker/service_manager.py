@@ -55,6 +55,10 @@ class ServiceManager:
         """A step of the recovery is done."""
         self.tell(STATUS=f"recovering: {done} of {total} partitions", EXTEND_TIMEOUT_USEC=PATIENCE_SECONDS * 1_000_000)
 
+    def starting(self, done: int, total: int) -> None:
+        """Nodes begin, some of which may have much to recover; one that hangs its supervisor ends."""
+        self.tell(STATUS=f"starting: {done} of {total} nodes", EXTEND_TIMEOUT_USEC=PATIENCE_SECONDS * 1_000_000)
+
     def ready(self, where: str) -> None:
         """Clients can connect."""
         self.tell(READY=1, STATUS=f"serving on {where}")

@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,11 +33,14 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import Listener
 from barnabas.storage.claim import Claim
-from barnabas.storage.errors import StorageError
+from barnabas.storage.errors import NodeRunsError, StorageError
 from barnabas.storage.io import Io
 
 #: A node hangs whose event loop has not turned for so long.
 HANGS_SECONDS = 10.0
+#: For how long nodes of another supervisor, which was killed, are waited for.
+LAST_STOP_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
 # Nodes that end at once, again and again, wait longer each time.
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.1, 10.0
 _SERVED_WELL_SECONDS = 30.0
@@ -85,12 +88,9 @@ class Supervisor:
         config = BrokerConfig(self.properties)
         self._data_dir = config.data_dir
         self._owner = config.node_id
-        for index in range(self.count):
-            shifted(self.properties, index, self.count)  # what is wrong with them is said before anything is made
+        check_ports([shifted(self.properties, index, self.count) for index in range(self.count)])
         self._manager = ServiceManager()
-        claim = Claim.take(
-            Io(), os.path.abspath(self._data_dir), node_id=self._owner, cluster_id=config["cluster.id"], for_nodes=True
-        )
+        claim = self._claim(config["cluster.id"])
         try:
             make_secret(self._data_dir)
             DriverSecret(self._data_dir)
@@ -105,6 +105,21 @@ class Supervisor:
         if not self._status:
             self.log.info("stopped")
         return self._status
+
+    def _claim(self, cluster_id: str | None) -> Claim:
+        """Have the data directory. Nodes of a supervisor that was killed stop by themselves, which takes a moment."""
+        path, told = os.path.abspath(self._data_dir), False
+        until = time.monotonic() + LAST_STOP_SECONDS
+        while True:
+            try:
+                return Claim.take(Io(), path, node_id=self._owner, cluster_id=cluster_id, for_nodes=True)
+            except NodeRunsError as error:
+                if time.monotonic() > until:
+                    raise
+                if not told:
+                    told = True
+                    self.log.warning("node.still.runs", reason=error, action="waiting")
+                time.sleep(_LOOK_SECONDS)  # the kernel tells nobody when a lock is free
 
     def _watch(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -161,6 +176,8 @@ class Supervisor:
             for child in self.children.values():
                 self._look_after(child, turn)
             self._manager.tell_watchdog()
+            if not self._is_ready and not self._stopping:
+                self._manager.starting(sum(bool(child.address) for child in self.children.values()), self.count)
 
     def _handle(self, number: int) -> None:
         if number == signal.SIGCHLD:
@@ -313,6 +330,20 @@ def _cpu(pid: int) -> int:
         return int(fields[11]) + int(fields[12])
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def check_ports(nodes: Sequence[BrokerConfig]) -> None:
+    """Raises ConfigError where two listeners of the nodes need one port."""
+    taken: dict[int, str] = {}
+    for config in nodes:
+        for listener in [*config.listeners, *([config.http] if config.http is not None else [])]:
+            mine = f"{listener.name} of node {config.node_id}"
+            other = taken.setdefault(listener.port, mine) if listener.port else mine
+            if other != mine:
+                raise ConfigError(
+                    f"{other} and {mine} need the port {listener.port}: each listener has {len(nodes)} ports, "
+                    "from the one that is configured on"
+                )
 
 
 def shifted(properties: Mapping[str, str], index: int, count: int) -> BrokerConfig:

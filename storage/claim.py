@@ -18,7 +18,7 @@ import stat
 import uuid
 
 from barnabas.storage.checkpoints import read_properties, write_properties
-from barnabas.storage.errors import StorageError
+from barnabas.storage.errors import NodeRunsError, StorageError
 from barnabas.storage.io import Io, sync_path, write_file
 from barnabas.storage.layout import (
     ADDRESS_FILE,
@@ -227,7 +227,7 @@ def _check_nodes(io: Io, path: str) -> None:
             continue
         try:
             if not _locked(fd):
-                raise StorageError(
+                raise NodeRunsError(
                     f"the data directory {path} is still in use by its node {node_id}: stop that process, and try again"
                 )
         finally:

@@ -17,6 +17,10 @@ class StorageError(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
+class NodeRunsError(StorageError):
+    """A data directory is in use by a node whose supervisor has ended."""
+
+
 class NotLeaderError(StorageError):
     """The partition is not this node's any more: NOT_LEADER_OR_FOLLOWER to a client."""
 

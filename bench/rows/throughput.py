@@ -9,10 +9,9 @@ import math
 import subprocess
 from pathlib import Path
 
-from barnabas.client.connection import connect, parse_servers
 from bench import page_cache
 from bench.client import TIMEOUT_SECONDS, ClientFailed
-from bench.create import create, end_offsets
+from bench.create import create, records
 from bench.limits import need_disk
 from bench.running import Running
 from bench.servers import Clock
@@ -49,13 +48,11 @@ def lines(folder: Path, size: int, count: int) -> Path:
 
 def write(running: Running, topic: str, size: int, count: int) -> None:
     """The lines of a file, acks=all, linger 5 ms, batches up to 1 MB; checks that all are there."""
-    wire = connect(parse_servers(running.address))
-    before = sum(end_offsets(wire, topic) or [])
+    before = records(running.address, topic)
     file = lines(running.inputs, size, count)
     kcat(["-P", "-b", running.address, "-t", topic, "-l", str(file)], PRODUCE)
-    if (there := sum(end_offsets(wire, topic) or []) - before) != count:
+    if (there := records(running.address, topic) - before) != count:
         raise ClientFailed(f"{topic}: {there} of {count} records are there")
-    wire.close()
 
 
 def read(running: Running, topic: str, count: int) -> None:

@@ -21,6 +21,7 @@ from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.askers import Asker
 from barnabas.broker.security.operations import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
+from barnabas.broker.security.principals import NODE
 from barnabas.broker.settings.config import TOPIC, BrokerConfig
 from barnabas.broker.settings.resource_configs import tell_unused, topic_entries
 from barnabas.broker.workers import Yielder
@@ -84,6 +85,9 @@ async def _create(
     request: CreateTopicsRequest,
     asker: Asker,
 ) -> CreatableTopicResult:
+    if context.principal == NODE:  # what a broker makes by itself: a coordinator's topic, or one that a client names
+        made = await topics.auto_create(asked.name)
+        return CreatableTopicResult(name=asked.name, topic_id=made.topic_id, error_message=None, configs=None)
     count, leaders = _assignment(config, topics.placement, asked)
     configs = {entry.name: entry.value for entry in asked.configs}
     if asked.name == QUERIES_TOPIC:

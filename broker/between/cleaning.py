@@ -14,12 +14,8 @@ from barnabas.broker.between.forwarding import Owner
 from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
-from barnabas.broker.partitions import Partitions
-from barnabas.broker.workers import Workers
-from barnabas.storage.data_dir import DataDir
-from barnabas.storage.flusher import Flusher
+from barnabas.broker.metadata.removals import Removals
 from barnabas.wire.errors import KafkaError
-from barnabas.wire.internal_topics import OFFSETS_TOPIC
 from barnabas.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 
 # How soon it is looked again whether groups are loaded, and what failed is tried again.
@@ -32,16 +28,13 @@ class Cleaning(Listener):
     def __init__(
         self,
         metadata: MetadataImage,
-        partitions: Partitions,
         groups: Groups,
         following: Following,
         owner: Owner,
-        data_dir: DataDir,
-        flusher: Flusher,
-        workers: Workers,
+        removals: Removals,
     ) -> None:
-        self._metadata, self._partitions, self._groups, self._following = metadata, partitions, groups, following
-        self._owner, self._data_dir, self._flusher, self._workers = owner, data_dir, flusher, workers
+        self._metadata, self._groups, self._following = metadata, groups, following
+        self._owner, self._removals = owner, removals
         self._due = trio.Event()
         self._due.set()  # what there was before is to be told, too
 
@@ -71,9 +64,4 @@ class Cleaning(Listener):
         """Make durable that folders and offsets of removed topics are gone. Raises KafkaError, OSError."""
         while not self._groups.all_loaded:
             await trio.sleep(_LOOK_SECONDS)
-        await self._workers.disk(self._data_dir.sync)
-        offsets = self._metadata.topics.get(OFFSETS_TOPIC)
-        for index in list(offsets.partitions) if offsets is not None else ():
-            vnode = self._partitions.get(OFFSETS_TOPIC, index)
-            if vnode is not None and vnode.loaded and vnode.error is None:
-                await self._flusher.flushed(vnode, vnode.log_end_offset)
+        await self._removals.make_durable()

@@ -116,6 +116,11 @@ class Followers:
             if at.get(node, -1) < offset and (node in at or (node not in begins and self.is_running(node)))
         ]
 
+    @property
+    def log_end_offset(self) -> int:
+        """Where the metadata log ends."""
+        return self._metadata.log.log_end_offset
+
     async def have_applied(self) -> None:
         """Wait until every other node that runs has applied what is in the log now, or begins."""
         offset = self._metadata.log.high_watermark
@@ -146,8 +151,9 @@ class Followers:
             return handle
 
         def served(context: Context, request: Any) -> Answer:
+            before = self._metadata.log.log_end_offset
             answer = handle(context, request)
-            return _After(answer, self) if self.others and isinstance(answer, Coroutine) else answer
+            return _After(answer, self, before) if self.others and isinstance(answer, Coroutine) else answer
 
         return served
 
@@ -155,15 +161,17 @@ class Followers:
 class _After:
     """The answer of a handler that is a coroutine, when all nodes have applied what it did."""
 
-    def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers) -> None:
-        self._answer, self._followers = answer, followers
+    def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers, before: int) -> None:
+        """`before` is where the metadata log was when the handler was called."""
+        self._answer, self._followers, self._before = answer, followers, before
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._run().__await__()
 
     async def _run(self) -> Any:
         found = await self._answer
-        await self._followers.have_applied()
+        if self._followers.log_end_offset > self._before:
+            await self._followers.have_applied()
         return found
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import sys
 import trio
 
 from barnabas.broker.between.membership import Membership
+from barnabas.broker.failures import leaves
 from barnabas.broker.log import EventLog, take_logging
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
@@ -32,17 +33,10 @@ def run_node(config: BrokerConfig, log: EventLog, membership: Membership, report
     try:
         trio.run(_run, config, log, membership, report, life)
     except* (ConfigError, StorageError) as group:
-        failures = _leaves(group)
+        failures = leaves(group)
     for error in failures:
         print(f"barnabas: node {membership.node_id}: {visible(str(error))}", file=sys.stderr, flush=True)
     return 1 if failures else 0
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
 
 
 async def _run(config: BrokerConfig, log: EventLog, membership: Membership, report: int, life: int) -> None:

@@ -20,15 +20,13 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, Listener, MetadataImage
 from barnabas.broker.metadata.records import encode_snapshot
+from barnabas.broker.metadata.removals import Removals
 from barnabas.broker.metadata.topic_manager import TopicManager
-from barnabas.broker.partitions import Partitions
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Workers, Yielder
 from barnabas.storage.data_dir import DataDir
-from barnabas.storage.flusher import Flusher
 from barnabas.storage.snapshots import SnapshotId, Snapshots
 from barnabas.wire.errors import KafkaError
-from barnabas.wire.internal_topics import OFFSETS_TOPIC
 
 KEPT = 2
 _RETRY_SECONDS = 60.0
@@ -46,18 +44,17 @@ class MetadataSnapshots(Listener):
         config: BrokerConfig,
         metadata: MetadataImage,
         topics: TopicManager,
-        partitions: Partitions,
+        removals: Removals,
         offsets_loaded: Callable[[], bool],
         others_clean: Callable[[], bool],
         data_dir: DataDir,
-        flusher: Flusher,
         workers: Workers,
         clock: Clock,
         log: EventLog,
     ) -> None:
-        self._metadata, self._topics, self._partitions, self._data_dir = metadata, topics, partitions, data_dir
+        self._metadata, self._topics, self._removals, self._data_dir = metadata, topics, removals, data_dir
         self._offsets_loaded, self._others_clean = offsets_loaded, others_clean
-        self._flusher, self._workers, self._clock, self._log = flusher, workers, clock, log
+        self._workers, self._clock, self._log = workers, clock, log
         self._most_bytes = config["metadata.log.max.record.bytes.between.snapshots"]
         self._interval = config["metadata.log.max.snapshot.interval.ms"] / 1000
         self._grown = trio.Event()
@@ -94,7 +91,7 @@ class MetadataSnapshots(Listener):
                 # What groups have to forget they say when they are loaded; what folders resist, at the next start.
                 if not self._offsets_loaded() or self._topics.unremoved or not self._others_clean():
                     return None
-                await self._make_removals_durable()
+                await self._removals.make_durable()
                 snapshot = SnapshotId(vnode.log_end_offset, max(vnode.latest_epoch, 0))
                 size = vnode.size_bytes
                 data = await self._encoded(snapshot)
@@ -113,15 +110,6 @@ class MetadataSnapshots(Listener):
             seconds=round(time.perf_counter() - began, 3),
         )
         return snapshot
-
-    async def _make_removals_durable(self) -> None:
-        """Of folders, and of offsets."""
-        await self._workers.disk(self._data_dir.sync)
-        offsets = self._metadata.topics.get(OFFSETS_TOPIC)
-        for index in list(offsets.partitions) if offsets is not None else ():
-            vnode = self._partitions.get(OFFSETS_TOPIC, index)
-            if vnode is not None and vnode.loaded and vnode.error is None:
-                await self._flusher.flushed(vnode, vnode.log_end_offset)
 
     async def _encoded(self, snapshot: SnapshotId) -> bytes:
         breathe, parts = Yielder(), []

@@ -39,7 +39,7 @@ from barnabas.broker.security.principals import ANONYMOUS, client_of
 from barnabas.broker.security.sasl import Login
 from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.settings.listeners import Listener
+from barnabas.broker.settings.listeners import NODES, Listener
 from barnabas.broker.workers import Turns, Workers
 
 # Descriptors that connections never get: the log files' share comes on top.
@@ -165,7 +165,13 @@ class Connections:
             await trio.lowlevel.checkpoint()
 
     async def _take(self, sock: socket.socket, address: tuple[Any, ...], listener: Listener) -> None:
-        """Let a connection in when it may come, or close it. Those of its listener that come later wait behind it."""
+        """Let a connection in when it may come, or close it. Those of its listener that come later wait behind it.
+
+        The limits are for clients. Whoever comes as a node and does not log in is one of the strangers.
+        """
+        if listener.name == NODES:
+            self._let_in(sock, address, listener)
+            return
         delay = self._rates.delay(listener.name, trio.current_time())
         if delay:
             await trio.sleep(delay)
@@ -232,7 +238,8 @@ class Connections:
             connection = Connection(self._shared, plain, address[0], address[1], listener, self._login(listener))
         self._all.add(connection)
         self.accepted[listener.name] += 1
-        self._per_address[connection.host] += 1
+        if listener.name != NODES:
+            self._per_address[connection.host] += 1
         self._per_client[connection.client] += 1
         self._per_client_of.setdefault(connection.listener, Counter())[connection.client] += 1
         self._per_listener[connection.listener] += 1
@@ -248,7 +255,8 @@ class Connections:
         self.on_end(connection)
         self.strangers.remove(connection)
         _less(self._per_listener, connection.listener)
-        _less(self._per_address, connection.host)
+        if connection.listener != NODES:
+            _less(self._per_address, connection.host)
         _less(self._per_client, connection.client)
         _less(self._per_client_of[connection.listener], connection.client)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.quotas.bill import Bill
 from barnabas.broker.quotas.manager import ClientQuota, QuotaManager
-from barnabas.broker.security.principals import ANONYMOUS, Principal
+from barnabas.broker.security.principals import ANONYMOUS, NODE, Principal
 
 if TYPE_CHECKING:
     from barnabas.broker.registry import Context
@@ -36,8 +36,8 @@ class Meter:
         self._paid = 0.0  # seconds of CPU that were recorded or stand on a bill
 
     def bill(self, context: Context) -> Bill | None:
-        """What a request of a client that is known is put on, if the client has quotas now."""
-        if context.api.key in LOGIN:
+        """What a request of a client that is known is put on, if the client has quotas now. Nodes have none."""
+        if context.api.key in LOGIN or context.principal is NODE:
             return None
         known = self._quotas.version, context.client_id, context.principal
         if known != self._looked_up:

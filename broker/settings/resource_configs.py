@@ -311,11 +311,13 @@ class ResourceConfigs(Listener):
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
-    def _check_broker(self, name: str) -> None:
-        if name not in ("", str(self._identity.node_id)):
+    def _check_broker(self, name: str, *, any_node: bool = False) -> None:
+        """Raises KafkaError unless it is this broker, or all of them, or with `any_node` another one of them."""
+        here = str(self._identity.node_id)
+        if name not in ("", here) and not (any_node and name in map(str, self._metadata.nodes)):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {self._identity.node_id} or empty string, but got {name}",
+                f"Unexpected broker id, expected {here} or empty string, but got {name}",
             )
 
     async def alter(
@@ -397,7 +399,7 @@ class ResourceConfigs(Listener):
             current = dict(self._topics.find(name).configs)
             keys: Mapping[str, ConfigKey] = TOPIC
         elif kind == RESOURCE_BROKER:
-            self._check_broker(name)
+            self._check_broker(name, any_node=True)
             current = dict(self._metadata.broker_configs.get(name, {}))
             keys = BROKER
         elif kind == RESOURCE_CLIENT_METRICS:

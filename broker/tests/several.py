@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -93,8 +94,9 @@ class Several:
 
 
 @asynccontextmanager
-async def several(path: Path, count: int = 3, **settings: str) -> AsyncIterator[Several]:
+async def several(path: Path, *, count: int = 3, **settings: Any) -> AsyncIterator[Several]:
     """All of them serve in this block; at its end they stop, and the folder is as one broker has it."""
+    path.mkdir(exist_ok=True)
     claim = Claim.take(Io(), str(path), node_id=OWNER, cluster_id=None, for_nodes=True)
     make_secret(path)
     DriverSecret(path)

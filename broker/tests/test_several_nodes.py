@@ -3,39 +3,59 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import trio
 
 from barnabas.broker.between.channel import Channel
+from barnabas.broker.between.followed_topics import FollowedTopics
+from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
 from barnabas.broker.security.authorizer import STANDARD
-from barnabas.broker.tests.client import batch_of, produce_request
+from barnabas.broker.tests.client import batch_of, connect, produce_request
 from barnabas.broker.tests.conftest import Start, until
+from barnabas.broker.tests.sasl_client import upsertion
 from barnabas.broker.tests.several import OWNER, Several, several
 from barnabas.storage.claim import Claim
 from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io
 from barnabas.wire.acls import CLUSTER_NAME, Operation, Permission, ResourceType
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from barnabas.wire.messages.alter_configs import AlterableConfig as OldConfig
+from barnabas.wire.messages.alter_configs import AlterConfigsRequest
+from barnabas.wire.messages.alter_configs import AlterConfigsResource as OldResource
 from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from barnabas.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.wire.messages.describe_acls import DescribeAclsRequest
+from barnabas.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.messages.describe_quorum import DescribeQuorumRequest, TopicData
 from barnabas.wire.messages.describe_quorum import PartitionData as QuorumPartition
+from barnabas.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from barnabas.wire.messages.envelope import EnvelopeRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -44,6 +64,8 @@ from barnabas.wire.messages.incremental_alter_configs import (
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.wire.messages.sasl_handshake import SaslHandshakeRequest
+from barnabas.wire.types import Message
 
 TOPIC, BROKER = 2, 4
 NODES = (1, 2, 3)
@@ -99,34 +121,157 @@ async def test_partitions_are_spread_and_served_by_their_leaders_only(tmp_path: 
         nodes.no_errors()
 
 
-async def seen_topic(client: Any, name: str) -> Any:
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    (topic,) = (await client.ask(asked)).topics
-    return topic.error_code, len(topic.partitions)
+class Pair(NamedTuple):
+    """A change, what it is looked at with, and what is seen then. `n` makes each one another."""
+
+    change: Callable[[str], Message]
+    look: Callable[[str], Message]
+    seen: Callable[[Any, str], object]
+    errors: Callable[[Any], list[int]]
+
+
+def _alter(kind: int, name: str, key: str, value: str | None) -> IncrementalAlterConfigsRequest:
+    operation = 0 if value is not None else 1
+    return IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [AlterableConfig(key, operation, value)])])
+
+
+def _configs(kind: int, name: str, key: str) -> DescribeConfigsRequest:
+    return DescribeConfigsRequest(resources=[DescribeConfigsResource(kind, name, [key])])
+
+
+def _metadata(name: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+
+
+def _value(answer: Any) -> str:
+    return str(answer.results[0].configs[0].value)
+
+
+def _acls(name: str) -> AclCreation:
+    return AclCreation(ResourceType.TOPIC, f"acl{name}", 3, "User:a", "*", Operation.READ, Permission.ALLOW)
+
+
+def _filter(name: str) -> tuple[int, str, int, None, None, int, int]:
+    return ResourceType.TOPIC, f"acl{name}", 3, None, None, 1, 1
+
+
+def _quota(name: str, *ops: OpData) -> AlterClientQuotasRequest:
+    return AlterClientQuotasRequest([EntryData([EntityData("user", f"u{name}")], list(ops))])
+
+
+def _responses(answer: Any) -> list[int]:
+    return [each.error_code for each in answer.responses]
+
+
+def _results(answer: Any) -> list[int]:
+    return [each.error_code for each in answer.results]
+
+
+GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+#: In this order: what some of them change was made by those before.
+PAIRS = {
+    "CreateTopics, Metadata": Pair(
+        lambda n: created(f"t{n}", 2),
+        lambda n: _metadata(f"t{n}"),
+        lambda answer, n: len(answer.topics[0].partitions) == 2,
+        lambda answer: [each.error_code for each in answer.topics],
+    ),
+    "CreatePartitions, DescribeTopicPartitions": Pair(
+        lambda n: CreatePartitionsRequest(topics=[CreatePartitionsTopic(f"t{n}", 5, None)]),
+        lambda n: DescribeTopicPartitionsRequest([TopicRequest(f"t{n}")]),
+        lambda answer, n: len(answer.topics[0].partitions) == 5,
+        _results,
+    ),
+    "IncrementalAlterConfigs of a topic, DescribeConfigs": Pair(
+        lambda n: _alter(TOPIC, f"t{n}", "retention.ms", "1234"),
+        lambda n: _configs(TOPIC, f"t{n}", "retention.ms"),
+        lambda answer, n: _value(answer) == "1234",
+        _responses,
+    ),
+    "AlterConfigs of a topic, DescribeConfigs": Pair(
+        lambda n: AlterConfigsRequest([OldResource(TOPIC, f"t{n}", [OldConfig("retention.ms", "77")])]),
+        lambda n: _configs(TOPIC, f"t{n}", "retention.ms"),
+        lambda answer, n: _value(answer) == "77",
+        _responses,
+    ),
+    "IncrementalAlterConfigs of all brokers, DescribeConfigs of a topic": Pair(
+        lambda n: _alter(BROKER, "", "log.retention.ms", f"1000{n}"),
+        lambda n: _configs(TOPIC, "defaults", "retention.ms"),
+        lambda answer, n: _value(answer) == f"1000{n}",
+        _responses,
+    ),
+    "DeleteTopics, Metadata": Pair(
+        lambda n: DeleteTopicsRequest(topics=[DeleteTopicState(name=f"t{n}")], timeout_ms=1000),
+        lambda n: _metadata(f"t{n}"),
+        lambda answer, n: answer.topics[0].error_code == GONE,
+        _responses,
+    ),
+    "CreateAcls, DescribeAcls": Pair(
+        lambda n: CreateAclsRequest([_acls(n)]),
+        lambda n: DescribeAclsRequest(*_filter(n)),
+        lambda answer, n: [each.resource_name for each in answer.resources] == [f"acl{n}"],
+        _results,
+    ),
+    "DeleteAcls, DescribeAcls": Pair(
+        lambda n: DeleteAclsRequest([DeleteAclsFilter(*_filter(n))]),
+        lambda n: DescribeAclsRequest(*_filter(n)),
+        lambda answer, n: answer.resources == [],
+        lambda answer: [each.error_code for each in answer.filter_results],
+    ),
+    "AlterClientQuotas, DescribeClientQuotas": Pair(
+        lambda n: _quota(n, OpData("producer_byte_rate", 1000.0)),
+        lambda n: DescribeClientQuotasRequest([ComponentData("user", 0, f"u{n}")], True),
+        lambda answer, n: [each.value for entry in answer.entries for each in entry.values] == [1000.0],
+        lambda answer: [each.error_code for each in answer.entries],
+    ),
+    "AlterUserScramCredentials, DescribeUserScramCredentials": Pair(
+        lambda n: AlterUserScramCredentialsRequest(upsertions=[upsertion(f"s{n}", "secret")]),
+        lambda n: DescribeUserScramCredentialsRequest([UserName(f"s{n}")]),
+        lambda answer, n: _results(answer) == [0],
+        _results,
+    ),
+    "FindCoordinator, Metadata of the topic that it makes": Pair(
+        lambda n: FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{n}"]),
+        lambda n: _metadata("__consumer_offsets"),
+        lambda answer, n: len(answer.topics[0].partitions) == 3,
+        lambda answer: [each.error_code for each in answer.coordinators],
+    ),
+    "Metadata that makes a topic, Metadata": Pair(
+        lambda n: MetadataRequest(topics=[MetadataRequestTopic(name=f"auto{n}")]),
+        lambda n: _metadata(f"auto{n}"),
+        lambda answer, n: answer.topics[0].error_code == 0,
+        lambda answer: [each.error_code for each in answer.topics],
+    ),
+}
 
 
 @pytest.mark.parametrize(("asked", "looked"), list(itertools.product(NODES, NODES)))
 async def test_what_one_node_has_answered_is_seen_at_any_other(tmp_path: Path, asked: int, looked: int) -> None:
     """The two requests go over two connections to two nodes, one after the other."""
-    async with several(tmp_path) as nodes:
-        here, there = await nodes.client(asked), await nodes.client(looked)
-        for round_number in range(3):
-            name = f"t{round_number}"
-            await here.create_topic(name, 2)
-            assert await seen_topic(there, name) == (0, 2)
-            grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=5, assignments=None)])
-            assert (await here.ask(grown)).results[0].error_code == 0
-            assert await seen_topic(there, name) == (0, 5)
-            set_to = AlterConfigsResource(TOPIC, name, [AlterableConfig("retention.ms", 0, "1234")])
-            answer = await here.ask(IncrementalAlterConfigsRequest(resources=[set_to]))
-            assert answer.responses[0].error_code == 0
-            described = DescribeConfigsRequest(resources=[DescribeConfigsResource(TOPIC, name, ["retention.ms"])])
-            (found,) = (await there.ask(described)).results
-            assert [each.value for each in found.configs] == ["1234"]
-            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
-            assert (await here.ask(gone, 6)).responses[0].error_code == 0
-            assert await seen_topic(there, name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+    settings: dict[str, Any] = {"authorizer_class_name": STANDARD, "super_users": "User:ANONYMOUS"}
+    async with several(tmp_path, offsets_topic_num_partitions="3", **settings) as nodes:
+        here, there = await nodes.client(asked), await nodes[looked].client()
+        await here.create_topic("defaults")
+        for n, (name, pair) in itertools.product("123", PAIRS.items()):
+            answer = await here.ask(pair.change(n))
+            assert not any(pair.errors(answer)), (name, answer)
+            looked_at = await there.ask(pair.look(n))
+            assert pair.seen(looked_at, n), (name, looked_at)
         nodes.no_errors()
+
+
+async def seen_topic(client: Any, name: str) -> Any:
+    (topic,) = (await client.ask(_metadata(name))).topics
+    return topic.error_code, len(topic.partitions)
+
+
+async def test_a_coordinators_topic_is_the_same_whichever_node_needs_it(tmp_path: Path) -> None:
+    for node in NODES:
+        async with several(tmp_path / str(node), offsets_topic_num_partitions="7") as nodes:
+            asked = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+            assert (await (await nodes.client(node)).ask(asked)).coordinators[0].error_code == 0
+            topic = nodes.owner.metadata.topics["__consumer_offsets"]
+            assert (len(topic.partitions), topic.configs["cleanup.policy"]) == (7, "compact")
 
 
 async def test_a_name_is_free_again_everywhere_when_its_topic_is_deleted(tmp_path: Path) -> None:
@@ -237,6 +382,21 @@ async def test_while_the_owner_is_away_the_others_serve_and_changes_wait(tmp_pat
         assert await seen_topic(await nodes.client(2), "later") == (0, 1)
 
 
+async def test_an_owner_that_comes_back_leaves_the_partitions_where_they_are(tmp_path: Path) -> None:
+    """The others have them open: what leads most does not share with who leads less, as it does at a start of all."""
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 6)
+        assert await move(nodes, "t", dict.fromkeys(range(6), 2)) == [0] * 6
+        await until(lambda: all(leads(nodes.owner, "t", index, 2) for index in range(6)))
+        await nodes.cut_off(OWNER)
+        await nodes.start(OWNER)
+        assert await nodes.leaders("t") == dict.fromkeys(range(6), 2)
+        await until(lambda: all(leads(nodes[2].node, "t", index, 2) for index in range(6)))
+        for index in range(6):
+            assert (await (await nodes.client(2)).produce("t", batch_of(b"v"), index)).error_code == 0
+        nodes.no_errors()
+
+
 async def test_one_node_becomes_three_and_one_again(tmp_path: Path, start: Start) -> None:
     """`start` has the same folder each time."""
     path = tmp_path / "data"
@@ -284,9 +444,63 @@ async def test_a_change_waits_for_a_node_that_stands_still_and_nothing_else_does
                 await asked.stream.wait_send_all_might_not_block()
                 await trio.lowlevel.wait_readable(asked.stream.socket)
             assert waited.cancelled_caught, "there is no answer yet"
+            looks = await nodes[1].client()
+            with trio.fail_after(30):  # what changes nothing waits for nobody
+                await looks.ask(ListPartitionReassignmentsRequest())
+                assert (await seen_topic(looks, "t"))[0] == 0
         (answer,) = (await asked.receive()).topics
         assert answer.error_code == 0
         assert "later" in nodes[3].node.metadata.topics
+
+
+async def test_a_change_that_waits_for_a_node_holds_up_nobody_who_looks_for_a_coordinator(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        asked = FindCoordinatorRequest(coordinator_keys=["g"])
+        assert (await (await nodes.client(1)).ask(asked)).coordinators[0].error_code == 0, "its topic is there now"
+        topics, goes_on = nodes[3].node.topics, trio.Event()
+        assert isinstance(topics, FollowedTopics)
+        follow = topics.follow
+
+        async def follow_later(records: Sequence[Message], timestamp: int) -> None:
+            await goes_on.wait()
+            await follow(records, timestamp)
+
+        topics.follow = follow_later  # type: ignore[method-assign]
+        changing = await nodes.client(2)
+        await changing.send(created("later"))
+        await until(lambda: "later" in nodes.owner.metadata.topics)
+        assert (await (await nodes.client(1)).ask(asked)).coordinators[0].error_code == 0
+        assert "later" not in nodes[3].node.metadata.topics
+        goes_on.set()
+        assert (await changing.receive()).topics[0].error_code == 0
+
+
+@pytest.mark.parametrize("asked", NODES)
+async def test_each_node_has_settings_of_its_own_that_any_node_may_change(tmp_path: Path, asked: int) -> None:
+    async with several(tmp_path) as nodes:
+        for node in NODES:
+            set_to = AlterConfigsResource(BROKER, str(node), [AlterableConfig("log.cleaner.threads", 0, str(node + 1))])
+            answer = await (await nodes.client(asked)).ask(IncrementalAlterConfigsRequest(resources=[set_to]))
+            assert answer.responses[0].error_code == 0
+        for node in NODES:
+            assert nodes[node].node.config["log.cleaner.threads"] == node + 1
+        set_to = AlterConfigsResource(BROKER, "4", [AlterableConfig("log.cleaner.threads", 0, "2")])
+        answer = await (await nodes.client(asked)).ask(IncrementalAlterConfigsRequest(resources=[set_to]))
+        assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_folder_is_chosen_again_where_the_partition_is_not_yet(tmp_path: Path) -> None:
+    """Tools ask so after a reassignment that names folders, and again until the partition has come."""
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        topic = AlterReplicaLogDirTopic("t", [0, 1, 2, 3])
+        asked = AlterReplicaLogDirsRequest([AlterReplicaLogDir(str(tmp_path), [topic])])
+        for node in NODES:
+            (told,) = (await (await nodes.client(node)).ask(asked)).results
+            codes = {part.partition_index: part.error_code for part in told.partitions}
+            for index, leader in (await nodes.leaders("t")).items():
+                assert codes[index] == (0 if leader == node else ErrorCode.REPLICA_NOT_AVAILABLE)
+            assert codes[3] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_snapshot_waits_until_no_node_has_anything_of_a_removed_topic(tmp_path: Path) -> None:
@@ -474,3 +688,29 @@ async def test_rights_hold_at_all_nodes_at_once_and_are_the_clients_own(tmp_path
             assert asked.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             asked = await (await nodes.client(node)).ask(created(f"free{node}"))
             assert asked.topics[0].error_code == 0
+
+
+async def test_limits_of_clients_do_not_keep_nodes_apart(tmp_path: Path) -> None:
+    more = {"max_connections_per_ip": "1", "max_connection_creation_rate": "1"}
+    async with several(tmp_path, **more) as nodes:  # type: ignore[arg-type]
+        client = await nodes.client(2)
+        await client.create_topic("t", 3)
+        second = await nodes[2].client()
+        assert await second.is_closed()
+
+
+async def test_a_stranger_at_the_nodes_listener_is_not_served(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        port = nodes.owner.together.bound[0].sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        for request in (MetadataRequest(topics=[]), EnvelopeRequest(b"", b"", b"")):
+            client = await connect(port)
+            await client.send(request, 0 if isinstance(request, EnvelopeRequest) else 12)
+            assert await client.is_closed()
+        client = await connect(port)
+        told = await client.ask(SaslHandshakeRequest("PLAIN"), 1)
+        assert told.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        client = await connect(port)
+        assert (await client.ask(SaslHandshakeRequest("BARNABAS-NODE"), 1)).error_code == 0
+        with pytest.raises(Unreachable, match="does not let us in"):
+            await Channel.open(port, lambda: "another secret", "stranger")
+        await (await nodes.client(2)).create_topic("t", 3)

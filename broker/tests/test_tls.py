@@ -14,7 +14,7 @@ import pytest
 import trio
 from cryptography import x509
 
-from barnabas.broker.main import _leaves
+from barnabas.broker.failures import leaves
 from barnabas.broker.net import handshakes
 from barnabas.broker.security import tls as security_tls
 from barnabas.broker.settings.keys import ConfigError
@@ -418,7 +418,7 @@ async def test_a_start_with_a_bad_key_store_is_refused(tls: Any, tmp_path: Path)
     with pytest.raises(BaseExceptionGroup) as failed:
         async with tls(ssl_keystore_location=encrypted, ssl_key_password="wr0ng"):
             pass
-    (error,) = _leaves(failed.value)
+    (error,) = leaves(failed.value)
     assert isinstance(error, ConfigError)
     assert str(error).startswith(f"Listener SSL: ssl.keystore.location={encrypted}: its private key cannot be read")
     assert "wr0ng" not in str(error)

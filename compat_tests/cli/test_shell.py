@@ -200,6 +200,52 @@ def test_statements_commands_and_history(broker: Barnabas, tmp_path: Path) -> No
         assert terminal.ended() == 0
 
 
+def test_a_select_is_drawn_timed_or_written_to_a_file(broker: Barnabas, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    with shell(broker, tmp_path) as terminal:
+        terminal.ask("\\plot\r")
+        terminal.until("SELECTs are drawn")
+        terminal.ask("SELECT _offset, temp FROM sensors;\r")
+        assert "┤" in terminal.until("-- 100 rows")
+        terminal.ask("\\plot\r")
+        terminal.until("SELECTs are shown as rows")
+        terminal.ask("\\timing\r")
+        terminal.until("timing is off")
+        terminal.ask("SELECT temp AS warm FROM sensors WHERE temp > 99;\r")
+        terminal.until("99.5")
+        terminal.ask("\\timing\r")
+        assert "-- 1 row" not in terminal.until("timing is on")
+        terminal.ask("\\format csv\r")
+        terminal.until("rows are csv")
+        terminal.ask(f"\\o {file}\r")
+        terminal.until("rows go to")
+        terminal.ask("SELECT device, temp FROM sensors WHERE temp < 2;\r")
+        assert "d0,0.5" not in terminal.until("-- 2 rows")
+        assert file.read_text() == "device,temp\nd0,0.5\nd1,1.5\n"
+        terminal.ask("\\o\r")
+        terminal.until("rows go to the terminal")
+        terminal.ask("SELECT device, temp FROM sensors WHERE temp < 1;\r")
+        terminal.until("d0,0.5")
+        terminal.ask("\x04")
+        assert terminal.ended() == 0
+
+
+def test_what_is_larger_than_the_screen_goes_through_the_pager(broker: Barnabas, tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text(f'#!/bin/sh\necho "paged $LESSSECURE"\ncat > {tmp_path}/paged\n')
+    pager.chmod(0o755)
+    command = [*COMMAND, "sql", "--server", broker.address]
+    with Terminal(command, state_of(tmp_path) | {"PAGER": str(pager)}) as terminal:
+        terminal.ask("SELECT temp FROM sensors WHERE temp < 3;\r")
+        assert "paged" not in terminal.until("-- 3 rows")
+        terminal.ask("SELECT temp FROM sensors;\r")
+        terminal.until("paged 1")
+        terminal.until("-- 100 rows")
+        assert len((tmp_path / "paged").read_text().splitlines()) > 100
+        terminal.ask("\x04")
+        assert terminal.ended() == 0
+
+
 def test_names_are_completed(broker: Barnabas, tmp_path: Path) -> None:
     with shell(broker, tmp_path) as terminal:
         terminal.ask("SELECT count(*) FROM sens")

@@ -107,8 +107,8 @@ def test_nodes_end_with_their_supervisor(nodes: Nodes) -> None:
     pids = list(nodes.pids().values())
     os.kill(nodes.process.pid, signal.SIGKILL)
     nodes.process.wait()
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the nodes have ended")
-    nodes.start()
+    nodes.start()  # which waits for them
+    until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in pids), "the nodes have ended")
     assert values(nodes.servers, "t", PARTITIONS) == ["v"] * PARTITIONS
     assert nodes.stop() == 0
 
