@@ -43,13 +43,13 @@ PLAINTEXT = Security()
 
 
 def of_process() -> Security:
-    """From the file that the environment names. Raises ClientError for a file that cannot be used."""
+    """The settings in the file that the environment names. Raises ClientError for a file that cannot be used."""
     path = os.environ.get(VARIABLE)
     return of_file(path) if path else PLAINTEXT
 
 
 def of_file(path: str) -> Security:
-    """From the current content of a `client.properties`. Raises ClientError for a file that cannot be used."""
+    """The settings in a `client.properties`, as it is now. Raises ClientError for a file that cannot be used."""
     try:
         changed = os.stat(path).st_mtime_ns
     except OSError as error:
@@ -72,7 +72,7 @@ def _of_file(path: str, changed_ns: int) -> Security:
 
 
 def of_properties(properties: Mapping[str, str], folder: str = "") -> Security:
-    """From Kafka's keys; `folder` is that of their file. Raises ClientError, which shows no secret."""
+    """The settings from Kafka's keys; `folder` is that of their file. Raises ClientError, which shows no secret."""
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise ClientError(f"security.protocol={protocol}: expected one of {', '.join(PROTOCOLS)}")
