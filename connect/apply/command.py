@@ -41,7 +41,7 @@ def apply(args: argparse.Namespace) -> int:
 
 
 async def _follow(applier: Applier) -> None:
-    """Raises FinalError."""
+    """Run the applier until it ends or a signal comes. Raises FinalError."""
     final: FinalError | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end_at_signals, nursery.cancel_scope)

@@ -97,7 +97,7 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
 
 
 async def _follow(subscription: Subscription, servers: str, name: str) -> None:
-    """Raises FinalError."""
+    """Run the subscription until a signal comes. Raises FinalError."""
     final: FinalError | None = None
     reporter = _Reporter(subscription, servers, name)
     async with trio.open_nursery() as nursery:

@@ -98,7 +98,7 @@ class Table(NamedTuple):
 
 
 def header_of(event: bytes, at: int = 0) -> Header:
-    """Raises EventError."""
+    """The header of an event that begins at `at`. Raises EventError."""
     try:
         return Header(*_HEADER.unpack_from(event, at))
     except struct.error:
@@ -146,7 +146,7 @@ def has_checksums(event: bytes, at: int) -> bool:
 
 
 def maria_gtid_of(body: bytes, header: Header) -> MariaGtid:
-    """Raises EventError."""
+    """The GTID in a MariaDB GTID event. Raises EventError."""
     try:
         sequence, domain, flags = struct.unpack_from("<QIB", body)
     except struct.error:
@@ -169,7 +169,7 @@ def xid_of(body: bytes) -> int:
 
 
 def query_of(body: bytes, *, compressed: bool) -> Query:
-    """Raises EventError."""
+    """The statement in a query event. Raises EventError."""
     try:
         size, _, extra = struct.unpack_from("<BHH", body, 8)
     except struct.error:
@@ -249,7 +249,7 @@ def table_id_of(body: bytes) -> int:
 
 
 def table_of(body: bytes) -> Table:
-    """Raises EventError."""
+    """The table in a TABLE_MAP. Raises EventError."""
     try:
         return _table(body)
     except (ProtocolError, IndexError, UnicodeDecodeError) as error:
