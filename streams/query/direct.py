@@ -41,7 +41,7 @@ class Direct(msgspec.Struct, frozen=True):
     adds: float = 0
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a Spark task: run all tasks whose numbers come in. Yields one row for each query with what was done."""
+        """Run all tasks whose numbers come in, inside a Spark task. Yields one row for each query: what was done."""
         tick, _, again = current()
         for batch in numbers:
             for number in batch.column(0).to_pylist():

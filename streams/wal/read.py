@@ -26,9 +26,8 @@ COLUMNS: Mapping[str, pa.DataType] = {
     "timestampType": decode.SCHEMA.field("timestampType").type,
     "headers": decode.SCHEMA.field("headers").type,
 }
-# Arrow batches: a new one begins after _BATCH_BYTES of records, and none is much larger than _MAX_BATCH_BYTES. The
-# beginning of a batch stays in a core's cache from the decoder to the socket, and again from the socket to Spark's
-# rows.
+# Arrow batches: a new one begins after _BATCH_BYTES of records, and none is much larger than _MAX_BATCH_BYTES. A batch
+# of _BATCH_BYTES stays in a core's cache from the decoder to the socket, and again from the socket to Spark's rows.
 _BATCH_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 4 << 20
 _READ_BYTES = 4 << 20
