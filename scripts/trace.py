@@ -1,4 +1,4 @@
-"""`barnabas trace`: the requests that a broker serves, as they come, from its HTTP listener."""
+"""`barnabas trace`: show the requests that a broker serves as they come, from its HTTP listener."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATH = "/api/trace"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print requests until interrupted, or until the broker ends."""
+    """Print requests until interrupted or the broker ends."""
     wanted = {name: getattr(args, name) for name in ("topic", "client", "principal", "api") if getattr(args, name)}
     left = args.max_messages
     for line in _lines(args.url, wanted, args.user, args.ca):
@@ -48,7 +48,7 @@ def shown(line: dict[str, Any]) -> str:
 
 
 def _lines(url: str, wanted: dict[str, str], user: str | None, ca: str | None) -> Iterator[str]:
-    """The lines of JSON that the broker sends. Raises ClientError."""
+    """The JSON lines that the broker sends. Raises ClientError."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ClientError(f"--url {url}: expected http://HOST:PORT or https://HOST:PORT")
