@@ -26,6 +26,7 @@ def url_of(broker: Barnabas) -> str:
     return found[1]
 
 
+@pytest.mark.one_node("it traces the requests of one node")
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
 def test_requests_are_shown_as_they_come(broker: Barnabas, form: tuple[str, ...]) -> None:
     topic = f"traced{len(form)}"
