@@ -1,5 +1,5 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: help lock run docs test test-slow test-newest lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
+.PHONY: help lock run docs test test-slow test-nodes test-newest lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY ?= python3
@@ -10,6 +10,7 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check
 help:
 	@echo "make run         serve on 127.0.0.1:9092 (ARGS='--listen :19092' for options of barnabas serve)"
 	@echo "make test        run the tests; make test MARKS=\"not slow\" the long ones of CI too, make test-slow all"
+	@echo "make test-nodes  the tests of all clients with brokers of three nodes"
 	@echo "make test-newest the private doors, the wire and the broker under the newest releases of all libraries"
 	@echo "make lint types  ruff, and mypy --strict"
 	@echo "make docs        the docs as a site: build/docs/index.html"
@@ -65,6 +66,12 @@ MARKS ?= not slow and not long
 
 test: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest -m "$(MARKS)" $(PARALLEL)
+
+# Brokers of three nodes instead of one, for the tests to which that makes no difference: all clients, and what is killed.
+NODES_TESTS := $(addprefix compat_tests/,kcat kafka_python aiokafka confluent kafkajs java admin transactions crash compaction \
+	security acls fetching quotas pipelining hoarders lies monitoring cli)
+test-nodes: $(VENV)/.test tools $(VENV)/.archive
+	BARNABAS_TEST_PROCESSES=3 $(BIN)/pytest -m "$(MARKS)" $(PARALLEL) $(NODES_TESTS)
 
 test-slow: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest -m "" --hypothesis-profile full

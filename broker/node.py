@@ -225,7 +225,7 @@ class Node:
         await self._read_metadata()
         here = self.identity.node_id
         nodes = range(here, here + 1) if together is None else together.membership.ids
-        if nodes[0] == here:
+        if nodes[0] == here and (together is None or together.membership.is_beginning):
             await spread(self.metadata, nodes, self.flusher, self.log)
         if together is not None and together.membership.owns:
             self._let_nodes_ask(together, nursery)

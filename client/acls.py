@@ -1,4 +1,4 @@
-"""What is asked of a cluster about its ACLs: find, add, take away."""
+"""Find, add and remove a cluster's ACLs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from barnabas.wire.messages.describe_acls import DescribeAclsRequest, DescribeAc
 
 
 def find_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
-    """The ACLs that a filter finds. Raises ClientError."""
+    """The ACLs that match a filter. Raises ClientError."""
     answer = cluster.any(DescribeAclsRequest(*wanted), DescribeAclsResponse)
     check(answer.error_code, "ACLs", answer.error_message)
     return [
@@ -28,14 +28,14 @@ def _fields(acl: object) -> tuple[str, str, int, int]:
 
 
 def add_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:
-    """Add ACLs; one that is there already changes nothing. Raises ClientError for the first that is refused."""
+    """Add ACLs; existing ones change nothing. Raises ClientError for the first that is refused."""
     answer = cluster.controller(CreateAclsRequest([AclCreation(*acl) for acl in acls]), CreateAclsResponse)
     for acl, result in zip(acls, answer.results, strict=True):
         check(result.error_code, f"ACL of {acl.principal} for {acl.name}", result.error_message)
 
 
 def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[Acl]:
-    """Take away all ACLs that filters find; gives them. Raises ClientError for the first filter that is refused."""
+    """Remove and return all ACLs that match the filters. Raises ClientError for the first filter that is refused."""
     request = DeleteAclsRequest([DeleteAclsFilter(*each) for each in filters])
     gone: dict[Acl, None] = {}
     for result in cluster.controller(request, DeleteAclsResponse).filter_results:

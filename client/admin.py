@@ -1,4 +1,4 @@
-"""What several rooms ask of a cluster about its topics: make, delete, configure, and where the logs are."""
+"""Requests about topics that several packages need: create, delete, configure, and find the logs."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _DELETE_BY_STATE_SINCE = 6
 
 
 def cluster_id(cluster: Cluster) -> str | None:
-    """Which cluster it is. Raises ClientError."""
+    """The cluster's id. Raises ClientError."""
     return cluster.any(MetadataRequest(topics=[]), MetadataResponse).cluster_id
 
 
 def log_dir(cluster: Cluster) -> str:
-    """Where the broker has its logs: a path on its machine. Raises ClientError."""
+    """The broker's log directory: a path on its machine. Raises ClientError."""
     told = only(cluster.any(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse).results, "the broker's log.dir")
     check(told.error_code, "the broker's log.dir")
     return told.log_dir
@@ -57,9 +57,9 @@ def log_dir(cluster: Cluster) -> str:
 def topic_configs(
     cluster: Cluster, names: Iterable[str], keys: list[str] | None = None, *, defaults: bool = False
 ) -> dict[str, dict[str, str]]:
-    """The configuration that topics set themselves, or with `defaults` what is in force; only `keys` if given.
+    """The topics' own configuration, or with `defaults` the effective one; only `keys` if given.
 
-    Topics that are not there are left out.
+    Missing topics are left out.
     """
     request = DescribeConfigsRequest(resources=[DescribeConfigsResource(RESOURCE_TOPIC, n, keys) for n in names])
     found = {}
@@ -78,7 +78,7 @@ def topic_configs(
 def create_topic(
     cluster: Cluster, name: str, configs: Mapping[str, str], *, partitions: int = -1, replication_factor: int = -1
 ) -> CreatableTopicResult:
-    """Make a topic; a query topic takes as long as the streams driver needs. The answer has the error code."""
+    """Create a topic; a query topic takes as long as the streams driver needs. The response has the error code."""
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -99,7 +99,7 @@ def create_partitions(cluster: Cluster, name: str, count: int) -> None:
 
 
 def delete_topic(cluster: Cluster, name: str) -> tuple[int, str | None]:
-    """Delete a topic; the error code and its message."""
+    """Delete a topic. Returns the error code and its message."""
 
     def attempt() -> DeleteTopicsResponse:
         connection = cluster.find_controller()
@@ -126,7 +126,7 @@ def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str], *,
 
 
 def broker_configs(cluster: Cluster) -> dict[int, dict[str, str | None]]:
-    """The settings in force of each broker, by its id, None for a secret. Raises ClientError."""
+    """The settings in force of each broker, by its id, a secret is None. Raises ClientError."""
     return {node: _configs_of(cluster, node) for node in cluster.node_ids()}
 
 
@@ -140,7 +140,7 @@ def _configs_of(cluster: Cluster, node: int) -> dict[str, str | None]:
 
 
 def set_broker_config(cluster: Cluster, configs: Mapping[str, str]) -> None:
-    """Set keys of the first broker, at run time. Raises ClientError."""
+    """Set keys of the first broker at run time. Raises ClientError."""
     name = str(min(cluster.node_ids()))
     changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
     request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_BROKER, name, changes)])

@@ -1,8 +1,8 @@
-"""The brokers of a cluster: which one leads a partition or coordinates a group, and a connection to each in use.
+"""A cluster's brokers: which one leads a partition or coordinates a group, and a connection to each that is in use.
 
-What is known of leaders is kept, and asked anew when a broker says that it is not the leader, or a connection is lost.
-A request that may be repeated is asked again after a lost connection, until the client's patience ends; one that may
-not raises UnknownFateError. It works against any Kafka broker.
+Leaders are cached, and looked up again when a broker says that it is not the leader or a connection is lost. After a
+lost connection, a repeatable request is sent again until the client's patience ends; any other raises UnknownFateError.
+This works with any Kafka broker.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from barnabas.wire.types import Message
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
-_FIND_BY_KEY = 3  # the last version that asks for one coordinator
+_FIND_BY_KEY = 3  # the last version for a single coordinator
 _CREATE_SECONDS = 15.0
-#: What a coordinator is for.
+#: Kinds of coordinators.
 GROUP, TRANSACTION = 0, 1
 _KINDS = ("group", "transactional id")
-#: What a broker says that leads a partition no longer, or not yet: another one may, or this one soon.
+#: Errors of a broker that does not lead a partition any more, or not yet: another one may, or this one soon.
 MOVED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -47,7 +47,7 @@ MOVED = frozenset(
 
 
 class Cluster:
-    """The brokers behind bootstrap addresses. `patience`: seconds for which what may be repeated is tried."""
+    """The brokers behind bootstrap addresses. `patience`: for how many seconds repeatable requests are retried."""
 
     def __init__(
         self,
@@ -57,14 +57,13 @@ class Cluster:
         timing: Timing | None = None,
         security: Security | None = None,
     ) -> None:
-        """`security` is that of the process, if it is not given. Raises ClientError at once if none of the servers
-        answers."""
+        """`security` defaults to that of the process. Raises ClientError at once if none of the servers answers."""
         self.controller_id = -1
         self._servers = parse_servers(servers)
         self._patience = patience
         self._timing = timing or Timing()
         self._addresses: dict[int, Address] = {}
-        self._is_stale = False  # the addresses: brokers may be elsewhere now
+        self._is_stale = False  # whether the addresses may be outdated
         self._connections: dict[int, Connection] = {}
         self._leaders: dict[str, dict[int, int]] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -78,31 +77,31 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for connection in (self._any, *self._connections.values()):
             connection.close()
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def any(self, request: Message, response: type[R], **options: Any) -> R:
-        """Ask any broker. Options are those of `Connection.ask`."""
+        """Ask any broker. The options are those of `Connection.ask`."""
         return self.ask(self._any_broker, request, response, **options)
 
     def controller(self, request: Message, response: type[R], **options: Any) -> R:
-        """Ask the broker that answers for changes of topics."""
+        """Ask the broker that handles changes of topics."""
         return self.ask(self.find_controller, request, response, **options)
 
     def ask(self, route: Callable[[], Connection], request: Message, response: type[R], **options: Any) -> R:
-        """Ask the broker that `route` finds, again after a lost connection if that does no harm. Raises ClientError."""
+        """Ask the broker that `route` finds; repeat after a lost connection if that is harmless. Raises ClientError."""
         return self.again(lambda: route().ask(request, response, **options))
 
     def again(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives, which may find its broker anew each time it is tried."""
+        """Return the result of `attempt`, which may find its broker anew in each try."""
         return again(self._forgetting(attempt), self._patience, self._timing)
 
     @contextmanager
     def without_patience(self) -> Iterator[None]:
-        """Inside, everything is tried once."""
+        """Inside this context, everything is tried only once."""
         before, self._patience = self._patience, 0
         try:
             yield
@@ -120,7 +119,7 @@ class Cluster:
         return attempted
 
     def _forget(self) -> None:
-        """A connection was lost: brokers may have gone, or come back elsewhere."""
+        """A connection was lost: brokers may have gone, or moved to other addresses."""
         self._leaders.clear()
         self._coordinators.clear()
         self._is_stale = True
@@ -141,7 +140,7 @@ class Cluster:
         return made
 
     def node_ids(self) -> list[int]:
-        """The brokers that there are now."""
+        """The current brokers."""
         self.metadata([])
         return sorted(self._addresses)
 
@@ -150,7 +149,7 @@ class Cluster:
         return self.again(lambda: self.find_coordinator(group))
 
     def find_coordinator(self, group: str, kind: int = GROUP) -> Connection:
-        """The same in one attempt, as the route of a request; also for a transactional id, by `kind`."""
+        """Like `coordinator`, in one attempt, as the route of a request. With `kind` also for a transactional id."""
         if (kind, group) not in self._coordinators:
             request = FindCoordinatorRequest(key=group, key_type=kind)
             found = self._any_broker().ask(request, FindCoordinatorResponse, version=_FIND_BY_KEY)
@@ -159,7 +158,7 @@ class Cluster:
         return self.broker(self._coordinators[kind, group])
 
     def forget_coordinator(self, group: str, kind: int = GROUP) -> None:
-        """It has moved: look for it the next time."""
+        """The coordinator has moved: look for it again the next time."""
         self._coordinators.pop((kind, group), None)
 
     def _any_broker(self) -> Connection:
@@ -168,7 +167,7 @@ class Cluster:
         return self._any
 
     def _connect_to_any(self) -> Connection:
-        """To one of the servers, or else to a broker that was told of."""
+        """Connect to one of the bootstrap servers, or else to a broker that the cluster has named."""
         try:
             return connect(self._servers, self._security)
         except ClientError:
@@ -180,7 +179,7 @@ class Cluster:
             raise
 
     def find_controller(self) -> Connection:
-        """The connection to the broker that answers for changes of topics, in one attempt."""
+        """The connection to the broker that handles changes of topics, in one attempt."""
         if self.controller_id < 0:
             self._ask_metadata([])
         return self.broker(self.controller_id)
@@ -188,14 +187,14 @@ class Cluster:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def metadata(self, topics: Iterable[str] | None, *, create: bool = False) -> list[MetadataResponseTopic]:
-        """Topics with partitions and leaders as they are now; None asks for all."""
+        """Topics with their current partitions and leaders; None asks for all."""
         names = None if topics is None else list(topics)
         return self.again(lambda: self._ask_metadata(names, create=create))
 
     def leaders(self, topic: str, *, create: bool = False) -> dict[int, int]:
-        """The leader's broker id of each partition, as far as is known.
+        """The broker id of each partition's leader, as far as it is known.
 
-        With `create` a topic that is not there is made, and waited for. ClientError if there is none.
+        With `create`, a missing topic is created and waited for. Raises ClientError if there is no topic.
         """
         if topic not in self._leaders:
             if create:
@@ -205,13 +204,13 @@ class Cluster:
         return self._leaders[topic]
 
     def forget_leaders(self, topic: str) -> None:
-        """They have moved: ask the next time."""
+        """The leaders have moved: ask again the next time."""
         self._leaders.pop(topic, None)
 
     def by_leader(self, keys: Iterable[TopicPartition], what: str) -> dict[int, dict[str, list[int]]]:
-        """Partitions by their leader and topic. `what` is being asked for: it stands in the error.
+        """Partitions by their leader and topic. `what` names the request in an error.
 
-        One attempt; raises ClientError for a partition that is not there or has no leader.
+        Makes one attempt. Raises ClientError for a partition that does not exist or has no leader.
         """
         found: dict[int, dict[str, list[int]]] = {}
         for topic, partition in keys:
@@ -232,7 +231,7 @@ class Cluster:
         return leader
 
     def _find_leaders(self, topic: str, *, create: bool = False, what: str | None = None) -> None:
-        """One attempt. A topic that is not there is not waited for, unless it is being made."""
+        """Makes one attempt. A missing topic is waited for only while it is being created."""
         found = next((told for told in self._ask_metadata([topic], create=create) if told.name == topic), None)
         if found is None:
             raise ClientError(f"{what or f'Topic {topic}'}: the broker's answer does not have it")
@@ -246,7 +245,7 @@ class Cluster:
         self._leaders[topic] = {p.partition_index: p.leader_id for p in partitions}
 
     def _ask_metadata(self, topics: list[str] | None, *, create: bool = False) -> list[MetadataResponseTopic]:
-        """One attempt."""
+        """Makes one attempt."""
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
         answer = self._any_broker().ask(request, MetadataResponse)

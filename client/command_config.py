@@ -1,13 +1,13 @@
-"""Which file says how a process gets in at a broker: one for the whole process, and for those that it starts."""
+"""Which file says how to log in to a broker: one for the whole process and its child processes."""
 
 from __future__ import annotations
 
 import os
 
-#: The environment variable that names it, a `client.properties` as Kafka's tools take it.
+#: The environment variable with the file's path; it is a `client.properties` as for Kafka's tools.
 VARIABLE = "BARNABAS_COMMAND_CONFIG"
 
 
 def use(path: str) -> None:
-    """From now on this process, and those that it starts, get in as a file says."""
+    """Use this file from now on, in this process and its child processes."""
     os.environ[VARIABLE] = os.path.abspath(path)

@@ -1,7 +1,7 @@
-"""One connection to a broker: frames, correlation ids, and the versions that both sides know.
+"""One connection to a broker: frames, correlation ids, and the versions that both sides support.
 
-The broker is not trusted: an answer of another request, of a length beyond any reason, cut short or unreadable ends the
-connection. After an error nothing more is asked on it.
+The broker is not trusted. An answer to another request, or one that is absurdly long, cut short or unreadable, ends the
+connection. After an error the connection is not used again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 CLIENT_ID = "barnabas-cli"
 TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 1 << 30
-# A login is renewed when this part of its time is over.
+# A login is renewed after this part of its lifetime.
 _RENEWED_AFTER = 0.8
 _API_VERSIONS = ApiVersionsRequest.__wire__.key
 _UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
@@ -50,7 +50,7 @@ class Address(NamedTuple):
 
 
 def parse_servers(text: str) -> list[Address]:
-    """HOST:PORT[,HOST:PORT...], an IPv6 host in brackets, the port 9092 if left out. Raises ClientError."""
+    """Parse HOST:PORT[,HOST:PORT...]; IPv6 hosts are in brackets, the port defaults to 9092. Raises ClientError."""
     return [_parse_server(part.strip()) for part in text.split(",") if part.strip()] or [_parse_server("")]
 
 
@@ -66,7 +66,7 @@ def _parse_server(text: str) -> Address:
 
 
 def connect(servers: Sequence[Address], security: Security | None = None) -> Connection:
-    """To the first of the servers that answers. Raises ClientError if none does."""
+    """Connect to the first server that answers. Raises ClientError if none does."""
     failed: list[ClientError] = []
     for address in servers:
         try:
@@ -79,7 +79,7 @@ def connect(servers: Sequence[Address], security: Security | None = None) -> Con
 
 
 class Posted(NamedTuple):
-    """A request that was sent, and what its response is known by."""
+    """A request that was sent, and what is needed to recognize its response."""
 
     request: Message
     correlation: int
@@ -92,7 +92,7 @@ class Posted(NamedTuple):
 
 
 def _connected(address: Address) -> socket.socket:
-    """Raises OSError, OverflowError, UnicodeError."""
+    """Open a socket. Raises OSError, OverflowError, UnicodeError."""
     try:
         made = socket.create_connection(address, timeout=silence.SECONDS)
     except TimeoutError:
@@ -103,19 +103,22 @@ def _connected(address: Address) -> socket.socket:
 
 
 class Connection:
-    """One connection. Responses come in the order of requests."""
+    """One connection. Responses come in the order of the requests."""
 
     def __init__(self, address: Address, security: Security | None = None) -> None:
-        """`security` is that of the process, if it is not given. Raises LostError if nobody listens there, LoginError
-        if we are not let in, ClientError if it is no broker that we can talk to."""
+        """Connect and log in. `security` defaults to that of the process.
+
+        Raises LostError if nobody listens there, LoginError if the login fails, and ClientError if it is no broker that
+        we can talk to.
+        """
         self.address = address
         self.is_open = False
         self._security = of_process() if security is None else security
-        self._renew_at = float("inf")  # on time.monotonic
-        self._is_new = True  # nothing but ApiVersions has been answered
+        self._renew_at = float("inf")  # in time.monotonic seconds
+        self._is_new = True  # whether only ApiVersions has been answered so far
         try:
             self._socket = _connected(address)
-        except (OSError, OverflowError, UnicodeError) as error:  # a broker may have told us a host or port that is none
+        except (OSError, OverflowError, UnicodeError) as error:  # a broker may have told us an invalid host or port
             reason = getattr(error, "strerror", None) or error
             raise LostError(f"Cannot connect to {address}: {reason}; is a broker running there?") from None
         self.is_open = True
@@ -155,7 +158,7 @@ class Connection:
             raise LostError(f"{self.address}: no TLS connection ({reason}); is it a listener with TLS?") from None
 
     def _log_in(self) -> None:
-        """Say who we are, if that is wanted. Raises LoginError."""
+        """Log in if that is configured. Raises LoginError."""
         begin, mechanism = self._security.begin, self._security.mechanism
         if begin is None:
             return
@@ -183,13 +186,13 @@ class Connection:
             self._renew_at = time.monotonic() + lifetime * _RENEWED_AFTER / 1000
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self.is_open:
             self.is_open = False
             self._socket.close()
 
     def version_of(self, request: type[Message], *, last: int | None = None) -> int:
-        """The highest version that both sides know, up to `last`. Raises ClientError if there is none."""
+        """The highest version that both sides support, up to `last`. Raises ClientError if there is none."""
         low, high = self._versions.get(request.__wire__.key, (0, -1))
         known = request.__wire__.versions
         version = min(high, known.last if last is None else last)
@@ -206,13 +209,13 @@ class Connection:
         last_version: int | None = None,
         wait: float = 0,
     ) -> R:
-        """Send a request and read its response; `wait` seconds are what the broker may take. Raises ClientError."""
+        """Send a request and read its response. The broker may take up to `wait` seconds. Raises ClientError."""
         return self.answer(self.post(request, version=version, last_version=last_version, wait=wait), response)
 
     def post(
         self, request: Message, *, version: int | None = None, last_version: int | None = None, wait: float = 0
     ) -> Posted:
-        """Send a request whose response is read later. Raises LostError if the connection had ended before."""
+        """Send a request whose response is read later. Raises LostError if the connection had already ended."""
         if version is None:
             version = self.version_of(type(request), last=last_version)
         if time.monotonic() > self._renew_at and not self._unanswered:
@@ -232,7 +235,7 @@ class Connection:
             self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
         except OSError as error:
             self._lose(str(error), posted)
-        except BaseException:  # interrupted: half of a frame may have gone
+        except BaseException:  # interrupted: half of a frame may have been sent
             self.close()
             raise
         self._unanswered += 1
@@ -249,7 +252,7 @@ class Connection:
             self._unanswered -= 1
             self._is_new = not self._versions
             is_versions = type(posted.request).__wire__.key == _API_VERSIONS
-            if is_versions and answer[4:6] == _UNSUPPORTED:  # an unknown version is answered in version 0
+            if is_versions and answer[4:6] == _UNSUPPORTED:  # an unsupported version is answered in version 0
                 return message_codec(response, 0).decode(answer, 4)[0]
             body = skip_header_tags(answer, 4) if posted.flexible and not is_versions else 4
             return message_codec(response, posted.version).decode(answer, body)[0]
@@ -276,7 +279,7 @@ class Connection:
         return bytes(parts)
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """What a call gives that waits for the broker's first word; that it takes long is told. Raises OSError."""
+        """Run a call that waits for the broker's first response; a long wait is reported. Raises OSError."""
         self._socket.settimeout(silence.SECONDS)
         try:
             return call()
@@ -288,12 +291,12 @@ class Connection:
             self._socket.settimeout(TIMEOUT_SECONDS)
 
     def is_usable(self) -> bool:
-        """Whether more can be asked. The broker may have closed it meanwhile, as it does with idle connections."""
+        """Whether the connection is still open. The broker closes idle connections, for example."""
         if not self.is_open or self._unanswered:
             return self.is_open
         try:
             self._socket.settimeout(0)
-            self._socket.recv(1)  # nothing was asked: what can be read is the end, or a lie
+            self._socket.recv(1)  # no request is open: the end of the stream, or unexpected data
         except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
@@ -302,7 +305,7 @@ class Connection:
         return False
 
     def _lose(self, reason: str, posted: Posted | None = None) -> NoReturn:
-        """Nothing more can be asked here; what that means for the request that was sent."""
+        """Close the connection for good. Raises the error that fits the request that was sent."""
         self.close()
         said = f"{self.address} {reason}" if reason.startswith(("closed", "answer")) else f"{self.address}: {reason}"
         if posted is None or is_repeatable(posted.request):

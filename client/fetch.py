@@ -1,4 +1,4 @@
-"""Records from the leaders of their partitions (Fetch)."""
+"""Fetches records from the leaders of their partitions (Fetch)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.lines import Filled, Parts, fill_batch
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
-_BY_NAME = 12  # the last version that names topics
+_BY_NAME = 12  # the last version with topic names
 MAX_WAIT_MS = 500
 MAX_BYTES, PARTITION_MAX_BYTES = 50 << 20, 1 << 20
 
@@ -28,10 +28,10 @@ def fetch(
     isolation: int = READ_UNCOMMITTED,
     peek: Container[TopicPartition] = (),
 ) -> dict[TopicPartition, PartitionData]:
-    """One fetch from every leader: what each partition has from its position on, or why not.
+    """One fetch from every leader: what each partition has from its position on, or an error.
 
-    Partitions whose leader has moved are left out, as their new leader is asked the next time; if nothing else is told,
-    the new leader is asked after a pause. Of partitions in `peek` as little is sent as can be. Raises ClientError.
+    Partitions whose leader has moved are left out, and their new leader is asked the next time; if no partition has an
+    answer, only after a pause. For partitions in `peek`, the broker sends as little as possible. Raises ClientError.
     """
     found: dict[TopicPartition, PartitionData] = {}
 
@@ -92,10 +92,10 @@ def _ask(
 
 
 def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | None, int]]:
-    """The records from a position on, each with the position behind it; None where a batch ends.
+    """The records from a position on, each with the position after it; None marks the end of a batch.
 
-    Behind a batch the position may be further than behind its last record: compaction leaves gaps. Where aborted
-    transactions are told (read_committed), their records are left out. Raises ClientError for bytes that are no
+    After a batch, the position may be further than after its last record, because compaction leaves gaps. If aborted
+    transactions are reported (read_committed), their records are left out. Raises ClientError for bytes that are not
     records.
     """
     try:
@@ -112,7 +112,7 @@ def records_of(part: PartitionData, position: int) -> Iterator[tuple[Record | No
 
 
 def _batches(part: PartitionData) -> Iterator[tuple[BatchHeader, memoryview | None]]:
-    """The batches of an answer; None for those whose records nobody is to see. Raises KafkaError."""
+    """The batches of an answer; None for those whose records must not be shown. Raises KafkaError."""
     data = part.records if isinstance(part.records, memoryview) else memoryview(b"")
     aborted = Aborted(part)
     for header, batch in iter_batches(data):
@@ -120,7 +120,7 @@ def _batches(part: PartitionData) -> Iterator[tuple[BatchHeader, memoryview | No
 
 
 class Reader:
-    """Reads partitions of one topic from given positions on; with `committed_only` as a read_committed consumer."""
+    """Reads partitions of one topic from given positions on; with `committed_only`, like a read_committed consumer."""
 
     def __init__(self, cluster: Cluster, topic: str, *, committed_only: bool = False) -> None:
         self.positions: dict[int, int] = {}
@@ -129,9 +129,9 @@ class Reader:
         self._isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
 
     def poll(self, wait_ms: int = MAX_WAIT_MS) -> Iterator[tuple[int, Record]]:
-        """One fetch from every leader: (partition, record), each position moved past what was given.
+        """One fetch from every leader: yields (partition, record), and moves each position past what was yielded.
 
-        A position before the log's start, whose records are deleted, moves to the start. Raises ClientError.
+        A position before the log's start, whose records are deleted, moves to that start. Raises ClientError.
         """
         for partition, part in self._answers(wait_ms):
             for record, position in records_of(part, self.positions[partition]):
@@ -140,7 +140,7 @@ class Reader:
                     yield partition, record
 
     def poll_text(self, parts_of: Callable[[int], Parts], most: int, wait_ms: int = MAX_WAIT_MS) -> Iterator[Filled]:
-        """As `poll`, with the records as text: at most so many of them, in the form that a partition's records have.
+        """Like `poll`, but yields at most `most` records as text, in the form given for each partition.
 
         Needs `wire.lines.NATIVE`. Raises ClientError.
         """
@@ -162,7 +162,7 @@ class Reader:
                 raise ClientError(f"Records at offset {at} of partition {partition}: {error}") from None
 
     def _answers(self, wait_ms: int) -> Iterator[tuple[int, PartitionData]]:
-        """One fetch from every leader: what each partition has. Raises ClientError."""
+        """One fetch from every leader: yields the answer for each partition. Raises ClientError."""
         wanted = {(self._topic, p): at for p, at in self.positions.items()}
         told = fetch(self._cluster, wanted, wait_ms=wait_ms, isolation=self._isolation)
         for (_, partition), part in told.items():

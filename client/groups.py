@@ -42,21 +42,21 @@ from barnabas.wire.types import Message
 
 R = TypeVar("R", bound=Message)
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
-#: The coordinator is not there yet, or another broker is: look for it again.
+#: The coordinator is not available yet, or has moved: look for it again.
 _ELSEWHERE = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-# The last versions with one group, and with topics by name.
+# The last versions for a single group, and with topics by name.
 _OFFSET_FETCH, _OFFSET_COMMIT, _LEAVE, _DESCRIBE = 7, 9, 3, 5
 
 
 class Rebalance(Exception):
-    """The generation is over: join again."""
+    """The generation has ended: join again."""
 
 
 class Committed(NamedTuple):
-    """A position that a group keeps, and what it notes beside it."""
+    """A group's committed position, and its metadata."""
 
     offset: int
     metadata: str = ""
@@ -73,9 +73,9 @@ def ask_coordinator(
     last_version: int | None = None,
     wait: float = 0,
 ) -> R:
-    """Ask the broker that coordinates a group, and the next one where that one no longer does.
+    """Ask a group's coordinator; if it has moved, ask the new one.
 
-    `code` finds the answer's error code. Raises ClientError.
+    `code` extracts the answer's error code. Raises ClientError.
     """
 
     def attempt() -> R:
@@ -91,9 +91,9 @@ def ask_coordinator(
 def committed(
     cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None = None, *, stable: bool = False
 ) -> dict[TopicPartition, Committed]:
-    """The positions that a group keeps, all or for these partitions; those without one are left out.
+    """A group's committed positions, all or for these partitions; partitions without one are left out.
 
-    With `stable` the ends of transactions that commit some are waited for. Raises ClientError.
+    With `stable`, waits for the end of transactions that commit some of them. Raises ClientError.
     """
     topics: dict[str, list[int]] = {}
     for topic, partition in keys or ():
@@ -128,7 +128,7 @@ def commit(
     member_id: str = "",
     generation: int = -1,
 ) -> dict[TopicPartition, int]:
-    """Keep positions: as a member, or of a group that has none. What was said of each partition: an error code.
+    """Commit positions, as a member or for a group without members. Returns an error code for each partition.
 
     Raises ClientError.
     """
@@ -156,7 +156,7 @@ def _first_commit_code(answer: OffsetCommitResponse) -> int:
 
 
 def delete_offsets(cluster: Cluster, group: str, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Forget positions of a group without members. What was said of each partition: an error code.
+    """Delete positions of a group without members. Returns an error code for each partition.
 
     Raises ClientError.
     """
@@ -170,7 +170,7 @@ def delete_offsets(cluster: Cluster, group: str, keys: Iterable[TopicPartition])
 
 
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
-    """All groups of the cluster: each broker knows those that it coordinates. Raises ClientError."""
+    """All groups of the cluster. Each broker knows only those that it coordinates. Raises ClientError."""
     found = []
     for node_id in cluster.node_ids():
         answer = cluster.ask(partial(cluster.broker, node_id), ListGroupsRequest(), ListGroupsResponse)
@@ -180,7 +180,7 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
 
 
 def describe_group(cluster: Cluster, group: str) -> DescribedGroup:
-    """A group's state and members; one that is not there is Dead. Raises ClientError."""
+    """A group's state and members; a missing group is Dead. Raises ClientError."""
     request = DescribeGroupsRequest(groups=[group])
     answer = ask_coordinator(
         cluster,
@@ -196,7 +196,7 @@ def describe_group(cluster: Cluster, group: str) -> DescribedGroup:
 
 
 def delete_group(cluster: Cluster, group: str) -> None:
-    """Delete a group without members, with its positions. Raises ClientError."""
+    """Delete a group without members, together with its positions. Raises ClientError."""
     request = DeleteGroupsRequest(groups_names=[group])
     answer = ask_coordinator(
         cluster,
@@ -221,7 +221,7 @@ class GroupMember:
         self.member_id, self.generation = "", -1
 
     def join(self) -> list[int]:
-        """Enter the next generation; gives the partitions that are ours in it. Raises ClientError."""
+        """Enter the next generation, and return our partitions in it. Raises ClientError."""
         while True:
             joined = self._join()
             if joined is None:
@@ -237,7 +237,7 @@ class GroupMember:
             return [p for t in assigned.assigned_partitions if t.topic == self.topic for p in t.partitions]
 
     def _join(self) -> JoinGroupResponse | None:
-        """One JoinGroup; None if there is to be another."""
+        """Send one JoinGroup; None if another one is needed."""
         mine = _embedded(ConsumerProtocolSubscription(topics=[self.topic]), 1)
         request = JoinGroupRequest(
             group_id=self.group,
@@ -260,7 +260,7 @@ class GroupMember:
         return joined
 
     def _sync(self, shares: list[SyncGroupRequestAssignment]) -> bytes | None:
-        """The assignment; None if the generation is over."""
+        """Our assignment; None if the generation has ended."""
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -276,7 +276,7 @@ class GroupMember:
         return synced.assignment
 
     def _shares(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """The range assignment: contiguous runs, the first members getting one more where it does not divide."""
+        """The range assignment: contiguous ranges; if they cannot be equal, the first members get one more each."""
         topics_of = {}
         for member in joined.members:
             subscription, _ = message_codec(ConsumerProtocolSubscription, 0).decode(member.metadata, 2)
@@ -297,26 +297,26 @@ class GroupMember:
         ]
 
     def _partitions(self, topic: str) -> int:
-        """How many there are now."""
+        """The topic's current number of partitions."""
         found = only(self.cluster.metadata([topic]), f"Topic {topic}")
         check(found.error_code, f"Topic {topic}")
         return len(found.partitions)
 
     def heartbeat(self) -> None:
-        """Keep the session. Raises Rebalance when the generation is over."""
+        """Keep the session alive. Raises Rebalance when the generation has ended."""
         request = HeartbeatRequest(self.group, self.generation, self.member_id)
         answer = self._ask(request, HeartbeatResponse, lambda told: told.error_code)
         self._check(answer.error_code, "Heartbeat")
 
     def committed(self, partitions: list[int]) -> dict[int, int]:
-        """The group's positions, for the partitions that have one."""
+        """The group's positions. Partitions without one are left out."""
         if not partitions:
             return {}
         found = committed(self.cluster, self.group, [(self.topic, partition) for partition in partitions])
         return {partition: position.offset for (_, partition), position in found.items()}
 
     def commit(self, positions: dict[int, int]) -> None:
-        """Store the positions. Raises Rebalance if the generation is over."""
+        """Commit the positions. Raises Rebalance if the generation has ended."""
         if not positions:
             return
         offsets = {(self.topic, partition): Committed(offset) for partition, offset in positions.items()}
@@ -325,8 +325,10 @@ class GroupMember:
             self._check(code, f"Commit of {topic}-{partition}")
 
     def leave(self, positions: dict[int, int]) -> None:
-        """Commit and go, so that the others need not wait for the session to end. A broker that is gone is not
-        waited for."""
+        """Commit and leave, so that the others need not wait for the session to end.
+
+        A broker that is gone is not waited for.
+        """
         with self.cluster.without_patience():
             try:
                 self.commit(positions)

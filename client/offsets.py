@@ -1,4 +1,4 @@
-"""Where partitions begin and end, asked of their leaders (ListOffsets)."""
+"""Asks the leaders where partitions begin and end (ListOffsets)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 def list_offsets(
     cluster: Cluster, keys: Iterable[TopicPartition], special: int, *, isolation: int = READ_COMMITTED
 ) -> dict[TopicPartition, int]:
-    """The offset of a special value or timestamp (ms) in each partition; one request for each leader.
+    """The offset for a special value or a timestamp (ms) in each partition, with one request to each leader.
 
-    A leader that has moved is looked for again. Raises ClientError.
+    If a leader has moved, the new one is looked up. Raises ClientError.
     """
     left = dict.fromkeys(keys)
     found: dict[TopicPartition, int] = {}

@@ -1,10 +1,10 @@
-"""Which partition a key belongs to, as Kafka's clients have it."""
+"""The partition of a key, computed as Kafka's clients do."""
 
 from __future__ import annotations
 
 
 def murmur2(data: bytes) -> int:
-    """The hash by which Kafka's clients choose the partition of a key (seed 0x9747b28c), as a positive int32."""
+    """The hash with which Kafka's clients choose a key's partition (seed 0x9747b28c), as a positive int32."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(data)) & mask
     whole = len(data) & ~3

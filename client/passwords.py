@@ -1,4 +1,4 @@
-"""What commands need to make users: a password that is typed or piped in, a salt, and the list of users."""
+"""What commands need to create users: a password that is typed or piped in, and a salt; and the list of users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SALT_CHARACTERS = 26
 
 
 def read_password(user: str) -> str:
-    """That of the environment, or typed twice, or the first line of standard input. Raises ClientError."""
+    """The password from the environment, typed twice, or from the first line of standard input. Raises ClientError."""
     password = os.environ.get(VARIABLE)
     if password is None and sys.stdin.isatty():
         password = getpass.getpass(f"Password of {visible(user)}: ")
@@ -30,6 +30,6 @@ def read_password(user: str) -> str:
 
 
 def new_salt() -> bytes:
-    """As Kafka's tools make it."""
+    """A new salt, made like that of Kafka's tools."""
     letters = string.ascii_lowercase + string.digits
     return "".join(secrets.choice(letters) for _ in range(_SALT_CHARACTERS)).encode()

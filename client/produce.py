@@ -1,7 +1,7 @@
-"""Batches to the leaders of their partitions (Produce).
+"""Sends batches to the leaders of their partitions (Produce).
 
-What a broker refuses as no longer the leader was not written: it goes to the new leader. What was sent on a connection
-that is lost before the answer raises UnknownFateError.
+A batch that a broker refuses because it is no longer the leader was not written, and goes to the new leader. If a
+connection is lost before the answer, UnknownFateError is raised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.wire.messages.produce import (
     TopicProduceData,
 )
 
-_BY_NAME = 12  # the last version that names topics
+_BY_NAME = 12  # the last version with topic names
 
 
 class Batch(NamedTuple):
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A request that is under way to one leader."""
+    """A request to one leader that is still unanswered."""
 
     connection: Connection
     posted: Posted
@@ -48,7 +48,7 @@ def produce(
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """Send at most one batch for each partition; what was said of each, which may be a refusal. Raises ClientError."""
+    """Send at most one batch per partition. Returns each partition's answer, even if refused. Raises ClientError."""
     results: dict[TopicPartition, PartitionProduceResponse] = {}
     left = list(batches)
 
@@ -78,12 +78,12 @@ def post(
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
 ) -> list[Sent]:
-    """Send batches, one request for each leader, whose answers are read later. Raises ClientError."""
+    """Send batches, with one request to each leader. The answers are read later. Raises ClientError."""
     return cluster.again(lambda: _post(cluster, batches, acks, timeout_ms, transactional_id))
 
 
 def answers(sent: Sequence[Sent]) -> dict[TopicPartition, PartitionProduceResponse]:
-    """What was said of each partition that was posted, refusals included. Raises ClientError."""
+    """The answer for each posted partition, including refusals. Raises ClientError."""
     found: dict[TopicPartition, PartitionProduceResponse] = {}
     for connection, posted, keys in sent:
         response = connection.answer(posted, ProduceResponse)
@@ -98,7 +98,7 @@ def answers(sent: Sequence[Sent]) -> dict[TopicPartition, PartitionProduceRespon
 def _post(
     cluster: Cluster, batches: Sequence[Batch], acks: int, timeout_ms: int, transactional_id: str | None
 ) -> list[Sent]:
-    """One attempt, which may be repeated if it raises LostError: then nothing was sent."""
+    """Make one attempt. If it raises LostError, nothing was sent, so it may be repeated."""
     data = {(batch.topic, batch.partition): batch.data for batch in batches}
     sent: list[Sent] = []
     for leader, topics in cluster.by_leader(data, "Produce to").items():

@@ -1,6 +1,6 @@
-"""When a client asks again: what may be repeated, and the pauses before (KIP-580).
+"""When a client repeats a request: which ones may be repeated, and the pauses before (KIP-580).
 
-Which error codes may pass is Kafka's table, `ErrorCode.retriable`. Clock, sleep and chance come from outside.
+Which error codes are temporary is Kafka's table, `ErrorCode.retriable`. Clock, sleep and randomness are injected.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from barnabas.wire.types import Message
 
 T = TypeVar("T")
 
-#: Kafka's retry.backoff.ms and retry.backoff.max.ms, and the share of a pause that is up to chance.
+#: Kafka's retry.backoff.ms and retry.backoff.max.ms, and the random share of a pause.
 FIRST_SECONDS, LAST_SECONDS = 0.1, 1.0
 JITTER = 0.2
-#: How long a client goes on asking: less than default.api.timeout.ms, as somebody sits in front of it.
+#: How long a client keeps trying: less than default.api.timeout.ms, because a person is waiting.
 PATIENCE_SECONDS = 30.0
 
-#: Requests that change nothing, or nothing more when they come twice. A member that joins, syncs or sends a heartbeat
-#: twice is answered as if it had once.
+#: Requests that change nothing, or nothing more when repeated. A member that repeats a join, sync or heartbeat gets the
+#: same answer as for one.
 _REPEATABLE = frozenset(
     {
         "ApiVersionsRequest",
@@ -47,13 +47,13 @@ _REPEATABLE = frozenset(
 
 
 def is_repeatable(request: Message) -> bool:
-    """Whether a request does no harm when it is carried out twice."""
+    """Whether a request does no harm if it is carried out twice."""
     return type(request).__name__ in _REPEATABLE
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where time and chance come from."""
+    """The sources of time and randomness."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -61,7 +61,7 @@ class Timing:
 
 
 class Backoff:
-    """The pauses between the attempts of one undertaking: each twice as long as the one before, until a deadline."""
+    """The pauses between attempts: each is twice as long as the one before, until a deadline."""
 
     def __init__(self, patience: float, timing: Timing) -> None:
         self._timing = timing
@@ -69,7 +69,7 @@ class Backoff:
         self._next = FIRST_SECONDS
 
     def pause(self) -> bool:
-        """Sleep before the next attempt. False, without a sleep, if the deadline would have passed then."""
+        """Sleep before the next attempt. Returns False, without sleeping, if the deadline would pass meanwhile."""
         seconds = self._next * (1 + JITTER * (2 * self._timing.chance() - 1))
         self._next = min(self._next * 2, LAST_SECONDS)
         if self._timing.clock() + seconds > self._until:
@@ -79,7 +79,7 @@ class Backoff:
 
 
 def again(attempt: Callable[[], T], patience: float, timing: Timing) -> T:
-    """What `attempt` gives, tried until it raises no ClientError that may be repeated, or the deadline has come."""
+    """The result of `attempt`, retried until it raises no repeatable ClientError or the deadline has come."""
     backoff = Backoff(patience, timing)
     while True:
         try:

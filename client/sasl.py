@@ -1,4 +1,4 @@
-"""The client's side of SASL: the tokens of one login, by mechanism. No I/O.
+"""The client's side of SASL: the tokens of one login, for each mechanism. No I/O.
 
 Source: RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM), RFC 7628 (OAUTHBEARER).
 """
@@ -14,23 +14,23 @@ from barnabas.client.errors import ClientError
 from barnabas.wire import driver_login, scram
 from barnabas.wire.scram import ScramError
 
-#: Yields what is sent, and is given what the broker answers.
+#: Yields what to send, and receives the broker's answers.
 Tokens = Generator[bytes, bytes, None]
 #: Begins a login.
 Begin = Callable[[], Tokens]
 
 
 class LoginError(ClientError):
-    """The broker does not let us in, or is not the one that knows our password. Asking again does not help."""
+    """The broker refuses the login, or does not know our password itself. Asking again does not help."""
 
 
 def plain(name: str, password: str) -> Tokens:
-    """Name and password in the clear."""
+    """Name and password in clear text."""
     yield f"\0{name}\0{password}".encode()
 
 
 def scram_login(mechanism: str, name: str, password: str, *, by_token: bool = False) -> Tokens:
-    """SCRAM, which also finds out whether the broker knows the password. Raises LoginError."""
+    """SCRAM, which also verifies that the broker knows the password. Raises LoginError."""
     mine = secrets.token_urlsafe(24)
     first = scram.client_first(name, mine, {scram.TOKEN_AUTH: "true"} if by_token else {})
     answer = yield (first.gs2 + first.bare).encode()
@@ -53,15 +53,15 @@ def scram_login(mechanism: str, name: str, password: str, *, by_token: bool = Fa
 
 
 def driver(secret: str) -> Tokens:
-    """How the streams driver logs in."""
+    """The streams driver's login."""
     yield from scram_login(driver_login.SCRAM, driver_login.NAME, secret)
 
 
 def oauthbearer(token: str) -> Tokens:
-    """A token that somebody has given us. Raises LoginError."""
+    """A token that was issued to us. Raises LoginError."""
     answer = yield b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01"
     if answer:
-        yield b"\x01"  # the broker has told why, and refuses now
+        yield b"\x01"  # the broker has sent its reason, and refuses now
         try:
             status = str(json.loads(answer).get("status", ""))
         except (ValueError, AttributeError):

@@ -1,7 +1,7 @@
-"""How connections are made secure: TLS and login, as a `client.properties` of Kafka says.
+"""How connections are secured: TLS and login, configured by a `client.properties` of Kafka.
 
-All of a process is one client. So there is one file for it (`client.command_config`), and processes that it starts,
-such as Spark's workers, have it too.
+A process acts as one client. So there is one file for it (`client.command_config`), which the processes that it starts,
+such as Spark's workers, also use.
 
 Source: Kafka's documentation, "Security" and "Consumer Configs"; KIP-651 (PEM), KIP-768 and KIP-1139 (tokens).
 """
@@ -32,7 +32,7 @@ _MAX_TOKEN_BYTES = 1 << 20
 
 
 class Security(NamedTuple):
-    """What a connection does before anything is asked on it."""
+    """What a connection does before its first request."""
 
     context: ssl.SSLContext | None = None
     mechanism: str = ""
@@ -43,13 +43,13 @@ PLAINTEXT = Security()
 
 
 def of_process() -> Security:
-    """As the environment says. Raises ClientError for a file that cannot be used."""
+    """The settings in the file that the environment names. Raises ClientError for a file that cannot be used."""
     path = os.environ.get(VARIABLE)
     return of_file(path) if path else PLAINTEXT
 
 
 def of_file(path: str) -> Security:
-    """As a `client.properties` says, as it is now. Raises ClientError for a file that cannot be used."""
+    """The settings in a `client.properties`, as it is now. Raises ClientError for a file that cannot be used."""
     try:
         changed = os.stat(path).st_mtime_ns
     except OSError as error:
@@ -72,7 +72,7 @@ def _of_file(path: str, changed_ns: int) -> Security:
 
 
 def of_properties(properties: Mapping[str, str], folder: str = "") -> Security:
-    """As Kafka's keys say; `folder` is that of the file that has them. Raises ClientError, which shows no secret."""
+    """The settings from Kafka's keys; `folder` is that of their file. Raises ClientError, which shows no secret."""
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise ClientError(f"security.protocol={protocol}: expected one of {', '.join(PROTOCOLS)}")
@@ -84,7 +84,7 @@ def of_properties(properties: Mapping[str, str], folder: str = "") -> Security:
 
 
 def _login(mechanism: str, properties: Mapping[str, str], folder: str) -> sasl.Begin:
-    """How a login begins. Raises ClientError."""
+    """The function that begins a login. Raises ClientError."""
     if mechanism == driver_login.MECHANISM:
         return partial(_as_driver, Path(folder, properties.get(driver_login.SECRET_FILE, "")))
     if mechanism not in MECHANISMS:
@@ -107,7 +107,7 @@ def _login(mechanism: str, properties: Mapping[str, str], folder: str) -> sasl.B
 
 
 def _as_driver(file: Path) -> sasl.Tokens:
-    """With the secret that the broker has written at its last start."""
+    """Log in with the secret that the broker wrote at its last start."""
     try:
         secret = file.read_text()
     except OSError as error:
@@ -130,7 +130,7 @@ def _with_token(properties: Mapping[str, str], options: Mapping[str, str]) -> sa
 
 
 def _token(properties: Mapping[str, str], options: Mapping[str, str]) -> str:
-    """A new token: that of a file, or what the token endpoint gives for the client's id and secret (RFC 6749, 4.4).
+    """A new token: from a file, or from the token endpoint for the client's id and secret (RFC 6749, 4.4).
 
     Raises ClientError.
     """
@@ -147,7 +147,7 @@ def _token(properties: Mapping[str, str], options: Mapping[str, str]) -> str:
 
 
 def _granted(url: str, properties: Mapping[str, str], options: Mapping[str, str]) -> str:
-    """Raises OSError, ValueError."""
+    """Ask the token endpoint. Raises OSError, ValueError."""
     prefix = "sasl.oauthbearer.client.credentials.client"
     client = properties.get(f"{prefix}.id", options.get("clientId", ""))
     secret = properties.get(f"{prefix}.secret", options.get("clientSecret", ""))

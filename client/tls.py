@@ -1,6 +1,6 @@
-"""The client's side of TLS, as Kafka's keys `ssl.*` say: whom it trusts, and what it shows of itself.
+"""The client's side of TLS, configured by Kafka's keys `ssl.*`: whom it trusts, and its own identity.
 
-Without a trust store it trusts whom this machine trusts. PEM needs no more than Python; other stores need the extra
+Without a trust store, it trusts whom this machine trusts. PEM needs nothing besides Python; other stores need the extra
 `security`.
 
 Source: Kafka's documentation, "Encryption and Authentication using SSL"; KIP-651 (PEM).
@@ -31,7 +31,7 @@ _STORES = {
 
 
 def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """What connections begin with. Raises ClientError, which shows no secret."""
+    """The TLS context for connections. Raises ClientError, which shows no secret."""
     values: dict[str, Any] = {name: properties.get(name, default) for name, default in _STORES.items()}
     try:
         context = _trusting(values)
@@ -51,12 +51,12 @@ def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _trusting(values: Mapping[str, Any]) -> ssl.SSLContext:
-    """Raises StoreError."""
+    """A context with the trusted certificates. Raises StoreError."""
     location, text = values["ssl.truststore.location"], values["ssl.truststore.certificates"]
     if not location and not text:
         return ssl.create_default_context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, each trusted one is trusted by itself
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, each trusted certificate is trusted on its own
     if location and values["ssl.truststore.type"].upper() == "PEM":
         try:
             context.load_verify_locations(cafile=location)

@@ -1,8 +1,8 @@
 """The transactions of one transactional id, one after the other (KIP-98), with an epoch for each (KIP-890).
 
-A batch that is written under the id and epoch belongs to the transaction: nothing is announced. The first sequence
-number of each partition in a transaction is 0. Each end brings the epoch of the next transaction, so what is still
-under way of an earlier one is refused.
+A batch that is written with the id and epoch belongs to the transaction: partitions are not announced. In each
+transaction, a partition's sequence numbers start at 0. Each end returns the epoch of the next transaction, so anything
+still in flight from an earlier one is refused.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from barnabas.wire.messages.txn_offset_commit import (
 from barnabas.wire.types import Message
 
 R = TypeVar("R", bound=Message)
-_END, _COMMIT_OFFSETS = 5, 5  # the first versions in which each transaction has an epoch of its own
+_END, _COMMIT_OFFSETS = 5, 5  # the first versions with an epoch for each transaction
 _AGAIN_SECONDS = 0.005
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-#: What passes: the transaction before is not complete yet.
+#: Temporary errors: the previous transaction is not complete yet.
 _NOT_YET = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 def write(
     cluster: Cluster, transactional_id: str, batches: Sequence[Batch], *, patience: float, timeout_ms: int = 30_000
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """Send batches in the open transaction of an id; the answers, refusals included.
+    """Send batches in the open transaction of an id. Returns the answers, including refusals.
 
-    Partitions in which the transaction before is being completed are tried again, for `patience` seconds. Raises
-    ClientError.
+    While the previous transaction is being completed in a partition, that partition is retried, for `patience` seconds.
+    Raises ClientError.
     """
     found: dict[TopicPartition, PartitionProduceResponse] = {}
     until = time.monotonic() + patience
@@ -56,22 +56,22 @@ def write(
 
 
 class TransactionalProducer:
-    """Raises ClientError everywhere; after one it must `begin` anew, which aborts what is open."""
+    """Every method raises ClientError; after that, only `begin` helps, which aborts what is open."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, known_as: str = "", *, timeout_ms: int) -> None:
-        """`known_as` is the id under which the coordinator is looked for."""
+        """`known_as` is the id for finding the coordinator."""
         self.cluster, self.transactional_id = cluster, transactional_id
         self._known_as, self._timeout_ms = known_as or transactional_id, timeout_ms
         self.producer_id, self.epoch = -1, -1
 
     def begin(self) -> None:
-        """Take the id over: who had it before writes no more, and what that one has left open is aborted."""
+        """Take over the id: its previous owner can write no more, and that one's open transaction is aborted."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
         answer = self._ask(request, InitProducerIdResponse, lambda told: told.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def commit_offsets(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
-        """Positions of a group, which count when the transaction is committed."""
+        """Commit a group's positions as part of the transaction."""
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, partition), at in positions.items():
             part = TxnOffsetCommitRequestPartition(partition, at.offset, at.leader_epoch, at.metadata)
@@ -94,7 +94,7 @@ class TransactionalProducer:
         self.cluster.again(attempt)
 
     def end(self, *, commit: bool) -> None:
-        """End the transaction. If the connection is lost, nobody knows how it has ended until somebody begins anew."""
+        """End the transaction. If the connection is lost, the outcome is unknown until someone calls `begin`."""
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
         answer = self._ask(request, EndTxnResponse, lambda told: told.error_code, version=_END)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch

@@ -1,4 +1,4 @@
-"""Who holds up the readers of a partition: DescribeProducers, ListTransactions, DescribeTransactions (KIP-664)."""
+"""Finds what holds up a partition's readers: DescribeProducers, ListTransactions, DescribeTransactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from barnabas.wire.messages.list_transactions import ListTransactionsRequest, Li
 
 
 class OpenTransaction(NamedTuple):
-    """The oldest open transaction of a partition; what its coordinator says of it, if one knows it."""
+    """A partition's oldest open transaction, with its coordinator's information if a coordinator knows it."""
 
     partition: int
     start_offset: int
@@ -32,14 +32,14 @@ class OpenTransaction(NamedTuple):
 
 
 def open_transactions(cluster: Cluster, keys: Iterable[TopicPartition]) -> list[OpenTransaction]:
-    """Of each partition the transaction that holds its readers up; none where the brokers cannot tell."""
+    """For each partition, the transaction that holds up its readers; none if the brokers cannot tell."""
     found: list[OpenTransaction] = []
     for leader, topics in cluster.by_leader(dict.fromkeys(keys), "producers of").items():
         request = DescribeProducersRequest([TopicRequest(topic, indexes) for topic, indexes in topics.items()])
         try:
             answer = cluster.broker(leader).ask(request, DescribeProducersResponse)
         except ClientError:
-            continue  # an older broker: it has nothing to tell
+            continue  # an older broker, which does not know the request
         for topic in answer.topics:
             for part in topic.partitions:
                 held = [each for each in part.active_producers if each.current_txn_start_offset >= 0]
@@ -54,7 +54,7 @@ def open_transactions(cluster: Cluster, keys: Iterable[TopicPartition]) -> list[
 
 
 def _known(cluster: Cluster, producer_id: int, where: TopicPartition) -> TransactionState | None:
-    """What a coordinator says of the transaction that a producer has open in a partition."""
+    """The coordinator's information on the transaction that a producer has open in a partition."""
     for node in cluster.node_ids():
         listed = cluster.broker(node).ask(
             ListTransactionsRequest(producer_id_filters=[producer_id]), ListTransactionsResponse

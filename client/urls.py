@@ -1,4 +1,4 @@
-"""What an https:, http: or file: URL of the operator's has. No redirection is followed, and nothing else is opened."""
+"""Reads the operator's https:, http: and file: URLs. No redirection is followed, and no other scheme is opened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECONDS = 10.0
 
 
 def read_url(request: str | Request, most: int, context: ssl.SSLContext | None = None) -> bytes:
-    """All of it. It blocks. Raises OSError; ValueError for more than `most` bytes, or an answer that is not 200."""
+    """The whole content. Blocks. Raises OSError; ValueError for more than `most` bytes or a status other than 200."""
     parts = urlsplit(request if isinstance(request, str) else request.full_url)
     if parts.scheme not in SCHEMES:
         raise ValueError("it is no https:, http: or file: URL")
@@ -34,6 +34,6 @@ def _bounded(data: bytes, most: int) -> bytes:
 
 
 def shown(url: str) -> str:
-    """A URL for the log: without the password and the query that it may have."""
+    """A URL for the log, without its password and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"

@@ -46,6 +46,16 @@ def pytest_terminal_summary(config: pytest.Config) -> None:
         config.stash[report.RESULTS].write(peer=config.getoption("--peer"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With brokers of several nodes, what presupposes one is left out."""
+    if Barnabas.processes == 1:
+        return
+    for item in items:
+        mark = item.get_closest_marker("one_node")
+        if mark is not None:
+            item.add_marker(pytest.mark.skip(reason=f"one node: {mark.args[0]}"))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Show the broker's last words beside a failure."""

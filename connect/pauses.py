@@ -1,4 +1,4 @@
-"""The pauses between the attempts of something that goes on until it is stopped."""
+"""The pauses between attempts at something that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _MOST_DOUBLINGS = 8
 
 
 class Pauses:
-    """Each pause is twice as long as the one before, up to 30 s; half of it is up to chance.
+    """Each pause is twice as long as the one before, up to 30 s. Half of it is random.
 
-    An attempt that went on for longer than that counts for a success: the pauses begin anew.
+    An attempt that ran for longer than that counts as a success: the pauses start again from the shortest.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How the commands of this room tell their operator what happens, and end when they are told to."""
+"""How the connect commands report to the operator, and how they end on a signal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def say(level: str, event: str, **fields: object) -> None:
 
 
 def failed(reason: str) -> int:
-    """Why a command ends, in one line; its status."""
+    """Print in one line why a command ends, and return its exit status."""
     print(visible(f"barnabas: {reason}"), file=sys.stderr)
     return 1
 

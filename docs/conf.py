@@ -27,7 +27,9 @@ NAVIGATION = {
         *("windows/interval", "windows/sliding", "windows/session", "windows/state", "windows/event", "windows/count"),
     ],
     "Sources": ["binlog", "binlog-types"],
-    "Running it": ["security", "monitoring", "console", "limits", "performance", "in-your-tests", "stays-compatible"],
+    "Running it": [
+        *("nodes", "security", "monitoring", "console", "limits", "performance", "in-your-tests", "stays-compatible"),
+    ],
     "Reference": [
         *("reference/when-something-is-wrong", "command-line", "reference/commands", "configuration"),
         *("reference/sql", "reference/apis", "reference/metrics", "compatibility", "left-out", "beside-others"),

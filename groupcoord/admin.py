@@ -1,4 +1,4 @@
-"""The requests of administrators about groups of any type: ListGroups, DescribeGroups, DeleteGroups."""
+"""Administrators' requests about groups of any type: ListGroups, DescribeGroups, DeleteGroups."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from barnabas.wire.messages.delete_groups import DeletableGroupResult, DeleteGro
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-_DEAD = "Dead"  # the state of a group that is not there
-_NOT_FOUND_SINCE = 6  # DescribeGroups version from which that is an error
+_DEAD = "Dead"  # the state of a group that does not exist
+_NOT_FOUND_SINCE = 6  # from this DescribeGroups version on, a missing group is an error
 
 
 class Admin:
@@ -24,7 +24,7 @@ class Admin:
         self._outbox = around.outbox
 
     def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
-        """ListGroups, filtered by state and type; names of both in any case."""
+        """ListGroups, filtered by state and type. Upper and lower case are the same in both."""
         if any(not shard.is_loaded for shard in self._shards.by_partition.values()):
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         states = {state.strip().lower() for state in request.states_filter}
@@ -43,12 +43,12 @@ class Admin:
         )
 
     def describe(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
-        """DescribeGroups. Authorized operations are left at their default, for who knows them to fill in."""
-        group_ids = dict.fromkeys(request.groups)  # each once: an answer can be large
+        """DescribeGroups. The authorized operations stay at their default; a caller that knows them fills them in."""
+        group_ids = dict.fromkeys(request.groups)  # each one once, because an answer can be large
         return DescribeGroupsResponse(groups=[self._describe(group_id, version) for group_id in group_ids])
 
     def delete_groups(self, request: DeleteGroupsRequest, *, reply: Callable[[DeleteGroupsResponse], None]) -> None:
-        """DeleteGroups: groups without members, with their offsets. The reply is called when all are durably gone."""
+        """DeleteGroups: delete groups without members, and their offsets. The reply comes when that is durable."""
         group_ids = list(dict.fromkeys(request.groups_names))
         results: dict[str, ErrorCode] = {}
 
@@ -81,7 +81,7 @@ class Admin:
             return DescribedGroup(error_code=code, error_message=message, group_id=group_id, group_state=_DEAD)
 
     def check_delete(self, group_id: str) -> Group:
-        """Raises KafkaError if the group is not there, or has members."""
+        """Raises KafkaError if the group does not exist or has members."""
         group = self._shards.of(group_id).groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id}")

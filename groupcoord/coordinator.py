@@ -1,17 +1,17 @@
-"""The group coordinator: which partitions of `__consumer_offsets` are coordinated here, and the parts that serve them.
+"""The group coordinator: the partitions of `__consumer_offsets` that it coordinates, and the parts that serve them.
 
-It is a state machine without I/O: time comes from a clock, records go to a `Store`, answers to the reply that came with
-the request, and whoever runs it fires its `deadlines` when they are due (`groupcoord.timers` does). All calls are made
-from one thread.
+It is a state machine without I/O. Time comes from a clock; records go to a `Store`; answers go to the reply passed with
+the request; and its owner fires its `deadlines` when they are due (`groupcoord.timers` does). All calls are made from
+one thread.
 
-    membership        JoinGroup, SyncGroup, Heartbeat, LeaveGroup: of classic groups
+    membership        JoinGroup, SyncGroup, Heartbeat, LeaveGroup for classic groups
     offset_requests   OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete
     admin             ListGroups, DescribeGroups, DeleteGroups
-    offsets           what is committed and pending; deletions and transactions
-    deleted_topics    the offsets of topics that are gone
-    elsewhere         a second place for offsets, beside the log or instead of it
-    retention         the expiry of offsets, and of groups that have nothing left
-    shard             which group is where, and the way to its log
+    offsets           committed and pending offsets; deletions and transactions
+    deleted_topics    the offsets of deleted topics
+    elsewhere         a second store for offsets, beside the log or instead of it
+    retention         the expiry of offsets, and of groups that then have nothing left
+    shard             which group is where, and how to write to its log
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 class GroupCoordinator:
     """All groups that this broker coordinates; one object per broker.
 
-    `clock` gives monotonic seconds, `wall_ms` the time that records are stamped with, `new_suffix` the unique part of a
-    member id. Replies are called exactly once each, when the answer is known; they must not block.
+    `clock` gives monotonic seconds, `wall_ms` the timestamps of records, `new_suffix` the unique part of a member id.
+    Each reply is called exactly once, when the answer is known; it must not block.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GroupCoordinator:
         self._offsets = OffsetManager(self.shards, topics, around)
         self._retention = Retention(self.shards, self._offsets, around)
         self._deleted_topics = DeletedTopics(self.shards, self._offsets, around)
-        # The requests, by their handlers' names: the parts' own methods, so that no call stands between.
+        # The requests, by their handlers' names: these are the parts' own methods, which saves a call.
         membership = Membership(self.shards, around)
         self.join, self.sync = membership.join, membership.sync
         self.heartbeat, self.leave = membership.heartbeat, membership.leave
@@ -91,34 +91,34 @@ class GroupCoordinator:
     # --- ownership ----------------------------------------------------------------------------------------------------
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group belongs to: what FindCoordinator looks up.
+        """The partition of `__consumer_offsets` for a group, which FindCoordinator looks up.
 
-        The topic's own count decides: the configured one is only what a new topic would get.
+        The existing topic's partition count decides: the configured count is only for a new topic.
         """
         topic = self._topics.by_name(OFFSETS_TOPIC)
         count = self._config.offsets_topic_num_partitions if topic is None else topic.partitions
         return group_partition(group_id, count)
 
     def begin_load(self, partition: int) -> Shard:
-        """This broker has become the owner; until `finish_load` its groups answer COORDINATOR_LOAD_IN_PROGRESS.
+        """This broker has become the owner. Until `finish_load`, its groups answer COORDINATOR_LOAD_IN_PROGRESS.
 
-        What is returned names this loading to `finish_load`.
+        Pass the returned value to `finish_load`.
         """
         self.unload(partition)
         shard = self.shards.by_partition[partition] = Shard(partition)
         return shard
 
     def abandon_load(self, loading: Shard) -> None:
-        """It could not be read: the partition counts as not owned."""
+        """The log could not be read: the partition counts as not owned."""
         if self.shards.has(loading):
             self.unload(loading.partition)
 
     def finish_load(self, loading: Shard, image: PartitionImage) -> None:
-        """The log has been read to its end. Nothing happens if the partition was unloaded meanwhile."""
+        """The log has been read to its end. Does nothing if the partition was unloaded meanwhile."""
         shard = loading
         if not self.shards.has(shard) or shard.is_loaded:
             return
-        for producer_id, committed in shard.ended_while_loading:  # the reading may have come by before their markers
+        for producer_id, committed in shard.ended_while_loading:  # the reader may have missed their markers
             image.end_transaction(producer_id, committed=committed)
         self._offsets.load(shard, image)
         shard.is_loaded = True
@@ -136,7 +136,7 @@ class GroupCoordinator:
         )
 
     def unload(self, partition: int) -> None:
-        """This broker no longer owns the partition. Waiting members are sent away with NOT_COORDINATOR."""
+        """This broker no longer owns the partition. Waiting members are answered with NOT_COORDINATOR."""
         shard = self.shards.by_partition.pop(partition, None)
         if shard is None:
             return
@@ -149,31 +149,31 @@ class GroupCoordinator:
 
     @property
     def groups(self) -> dict[str, Group]:
-        """All groups of loaded partitions, by their ids."""
+        """All groups of loaded partitions, by id."""
         return self.shards.groups
 
     # --- offsets elsewhere --------------------------------------------------------------------------------------------
 
     def keep_elsewhere(self, elsewhere: Elsewhere | None) -> None:
-        """From now on offsets are kept there, too (or there alone); None for the log alone."""
+        """From now on, store offsets there, too (or only there); None: store them in the log only."""
         self._offsets.elsewhere = elsewhere
         for shard in self.shards.by_partition.values():
             if elsewhere is not None and shard.is_loaded:
                 elsewhere.loaded(shard.partition)
 
     def in_turn(self, call: Callable[[], None]) -> None:
-        """Call what changes state or replies; the replies leave when it returns."""
+        """Make a call that changes state or replies. The replies are sent when it returns."""
         with self._outbox:
             call()
 
     def committed_offsets(self, partition: int) -> Iterator[tuple[str, TopicPartition, OffsetCommitValue]]:
-        """Every offset of a partition that counts now."""
+        """Every valid committed offset of a partition."""
         return self._offsets.committed(partition)
 
     def adopt_offsets(self, group_id: str, found: Mapping[TopicPartition, OffsetCommitValue]) -> None:
-        """Take positions of a group with members that are further elsewhere into the log.
+        """Take positions into the log that are further in the second store, for a group with members.
 
-        A group without members keeps what it has: who looks at it changes nothing.
+        A group without members keeps its positions: looking at it changes nothing.
         """
         with self._outbox:
             shard = self.shards.of(group_id)
@@ -184,17 +184,17 @@ class GroupCoordinator:
     # --- what happens in the cluster ----------------------------------------------------------------------------------
 
     def topic_deleted(self, name: str, topic_id: bytes = ZERO_UUID) -> None:
-        """Forget all offsets of a topic that is gone; with its id, only those of that topic, not of one named alike."""
+        """Forget all offsets of a deleted topic. With its id, those of another topic of the same name stay."""
         with self._outbox:
             self._deleted_topics.forget(name, topic_id)
 
     @property
     def is_forgetting(self) -> bool:
-        """Whether offsets of deleted topics are left that have yet to go."""
+        """Whether there are still offsets of deleted topics to forget."""
         return self._deleted_topics.is_busy
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
-        """The marker of a transaction that wrote offsets into this partition is durable."""
+        """The end marker of a transaction that wrote offsets to this partition is durable."""
         shard = self.shards.by_partition.get(partition)
         if shard is None:
             return

@@ -1,14 +1,14 @@
-"""Many deadlines that mostly move away or are given up before they are due, as those of sessions and long polls are.
+"""Many deadlines that are mostly moved or dropped before they are due, such as those of sessions and long polls.
 
 Theory: a deadline holds its true time in a field; the heap holds one entry for it, at that time or earlier. Moving it
-later, which is what a heartbeat does, writes the field and nothing else. When the entry comes up too early it is
-queued again at the true time. So a steady member costs one heap operation per session timeout, not one per heartbeat.
+later, as a heartbeat does, writes only the field. When the entry comes up too early, it is queued again at the true
+time. So a steady member costs one heap operation per session timeout, not one per heartbeat.
 
-An entry is void when its deadline was queued again for an earlier time, or dropped. The heap is made anew when most of
-its entries are void, so that a million long polls that were given up take no memory until their time comes.
+An entry is void after its deadline was dropped or was queued again for an earlier time. The heap is rebuilt when most
+of its entries are void, so that a million abandoned long polls take no memory until their time comes.
 
-It is a data structure without I/O: the clock comes from outside, and whoever runs it (`groupcoord.timers` does) calls
-`fire_due` when `next()` has come.
+It is a data structure without I/O: the clock is passed in, and the owner (`groupcoord.timers`) calls `fire_due` when
+`next()` has come.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 NEVER = float("inf")
-_FEW = 64  # the most void entries that are left where they are
+_FEW = 64  # the most void entries that are not swept
 
 
 class Deadline:
-    """One thing that happens at a time, unless moved, cancelled or dropped. Made by `Deadlines.new` or `.at`."""
+    """An event at a given time, unless it is moved, cancelled or dropped. Made by `Deadlines.new` or `.at`."""
 
     __slots__ = ("_entry", "_fire", "_owner", "_queued", "at")
 
@@ -34,17 +34,17 @@ class Deadline:
         self._fire: Callable[[], None] | None = fire
 
     def set(self, at: float) -> None:
-        """Due at this time, whatever was said before."""
+        """Make it due at this time, whatever was set before."""
         self.at = at
         if at < self._queued:
             self._owner._queue(self, at)
 
     def cancel(self) -> None:
-        """Not due at all; may be set again."""
+        """Make it not due. It may be set again."""
         self.at = NEVER
 
     def drop(self) -> None:
-        """Never due again; what it would call is released at once."""
+        """Make it never due again, and release its callback at once."""
         self.at = NEVER
         self._fire = None
         if self._entry:
@@ -56,37 +56,37 @@ class Deadline:
 
 
 class Deadlines:
-    """All deadlines of one owner, on one clock (monotonic seconds). `around` is entered around what is fired."""
+    """All deadlines of one owner, on one clock (monotonic seconds). Callbacks run inside the `around` context."""
 
     def __init__(self, clock: Callable[[], float], *, around: AbstractContextManager[None] | None = None) -> None:
         self.clock = clock
-        self.on_earlier: Callable[[], None] | None = None  # called when `next()` has become smaller
+        self.on_earlier: Callable[[], None] | None = None  # called when `next()` becomes earlier
         self._around = around or nullcontext()
         self._heap: list[tuple[float, int, Deadline]] = []
         self._count = 0
-        self._void = 0  # entries of the heap that stand for nothing any more
+        self._void = 0  # void entries in the heap
 
     def __len__(self) -> int:
-        """The entries of the heap, those included that are void and not swept yet."""
+        """The number of heap entries, including void ones not yet swept."""
         return len(self._heap)
 
     def new(self, fire: Callable[[], None]) -> Deadline:
-        """A deadline that is not set yet. What it calls must not raise."""
+        """A deadline that is not set yet. Its callback must not raise."""
         return Deadline(self, fire)
 
     def at(self, at: float, fire: Callable[[], None]) -> Deadline:
-        """A deadline that is due at this time."""
+        """A deadline due at this time."""
         deadline = Deadline(self, fire)
         deadline.at = at
         self._queue(deadline, at)
         return deadline
 
     def next(self) -> float:
-        """When `fire_due` should be called next. It may find nothing due then, never something overdue."""
+        """When to call `fire_due` next. Nothing may be due then, but nothing is ever overdue."""
         return self._heap[0][0] if self._heap else NEVER
 
     def fire_due(self) -> None:
-        """Fire what is due. What a fired one sets for now or earlier waits for the next call."""
+        """Fire what is due. A deadline that a callback sets for now or earlier waits for the next call."""
         now = self.clock()
         due: list[Deadline] = []
         while self._heap and self._heap[0][0] <= now:
@@ -101,7 +101,7 @@ class Deadlines:
                 self._queue(deadline, deadline.at)
         with self._around:
             for deadline in due:
-                if deadline.at <= now:  # one fired before it may have cancelled or moved it
+                if deadline.at <= now:  # an earlier callback may have cancelled or moved it
                     deadline.at = NEVER
                     if deadline._fire is not None:
                         deadline._fire()

@@ -1,7 +1,7 @@
-"""Replies leave when a step of the state machine is complete, never from its middle.
+"""Replies are sent when a step of the state machine is complete, never in the middle of it.
 
-A reply is the caller's function. Called in the middle of a transition, one that sends the next request at once would
-find a group that is half changed. So a step collects its replies and the outermost turn hands them out.
+A reply is the caller's function. If it were called in the middle of a transition and sent the next request at once,
+that would meet a half-changed group. So a step collects its replies, and the outermost turn sends them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class Outbox:
-    """`with outbox:` is a turn; what is put inside is delivered, in order, when the outermost turn ends."""
+    """`with outbox:` is a turn. Replies put inside it are delivered in order when the outermost turn ends."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[Any], None], Any]] = deque()
@@ -35,5 +35,5 @@ class Outbox:
             reply, response = self._waiting.popleft()
             try:
                 reply(response)
-            except Exception:  # one client's trouble must not cost another its answer
+            except Exception:  # one client's error must not cost another its answer
                 log.exception("a reply failed")

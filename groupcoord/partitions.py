@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` a group lives in. Clients and tools compute it too, so it is Java's hash."""
+"""The partition of `__consumer_offsets` for a group. Clients and tools compute it too, so it is Java's hash."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What many clients share, and how much of it one of them may take: never more than it leaves free to the others.
+"""Shares of a resource among many clients: none may take more than it leaves free for the others.
 
-So the first client may have a half, a second one half of what is left, and there is always something for a newcomer.
-Nothing is kept for clients that are not there, and nobody has to say how many there are.
+So the first client may have half, the second half of the rest, and there is always something for a newcomer. Nothing is
+reserved for absent clients, and nobody needs to configure their number.
 
-Source: dynamic thresholds, as switches use them for the buffers that their ports share (Choudhury and Hahne, 1998).
+Source: dynamic thresholds, which switches use for buffers shared by their ports (Choudhury and Hahne, 1998).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections import Counter
 
 
 def client_at(host: str) -> str:
-    """Who counts as one client: an address, or the network of an IPv6 one; with a slash before it as in groups' hosts.
-
-    Who has an IPv6 address has all that begin with the same 64 bits. What is no address is a name of its own.
+    """The client at an address: the address, or an IPv6 address's network; with a leading slash, as in groups' hosts.
+    Whoever has an IPv6 address has all that begin with the same 64 bits. Any other text is a client of its own.
     """
     host = host.removeprefix("/")
     if ":" not in host:
@@ -30,7 +29,7 @@ def client_at(host: str) -> str:
 
 
 class Shares:
-    """A total of bytes or places, what is used of it, and what each client has. Clients are any names."""
+    """A total of bytes or places, how much is used, and each client's part. Clients are arbitrary names."""
 
     __slots__ = ("_of", "total", "used")
 
@@ -41,19 +40,19 @@ class Shares:
 
     @property
     def free(self) -> int:
-        """What nobody has; negative where more was taken than there is."""
+        """The unused part; negative if more was taken than exists."""
         return self.total - self.used
 
     def of(self, client: str) -> int:
-        """What a client has."""
+        """A client's part."""
         return self._of[client]
 
     def spare(self, client: str) -> int:
-        """What a client may still take."""
+        """How much more a client may take."""
         return max(0, (self.free - self._of[client]) // 2)
 
     def take(self, client: str, size: int) -> None:
-        """Count what a client takes, whether it may or not; what is negative is given back."""
+        """Count what a client takes, without a check; a negative number returns it."""
         self.used += size
         self._of[client] += size
         if not self._of[client]:

@@ -1,4 +1,4 @@
-"""In a trio program: the task that fires deadlines, and the loading of a coordinator's partitions."""
+"""For trio programs: the task that fires deadlines, and the loading of a coordinator's partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ L = TypeVar("L")
 
 
 class Loads(Protocol[L, I_contra]):
-    """A coordinator as far as its partitions are loaded."""
+    """The part of a coordinator that loads partitions."""
 
     def begin_load(self, partition: int) -> L: ...
 
@@ -27,7 +27,7 @@ class Loads(Protocol[L, I_contra]):
 
 
 async def run_timers(deadlines: Deadlines, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Fire what is due, until cancelled. The clock of the deadlines must be `trio.current_time`."""
+    """Fire due deadlines until cancelled. Their clock must be `trio.current_time`."""
     moved = trio.Event()
 
     def wake() -> None:
@@ -52,9 +52,9 @@ async def load_partition(
     *,
     limiter: trio.CapacityLimiter | None = None,
 ) -> None:
-    """Read a partition of a coordinator's topic in threads and hand it to the coordinator.
+    """Read a partition of a coordinator's topic in threads, and pass it to the coordinator.
 
-    Raises KafkaError if it cannot be read, OSError if the disk fails; the partition is then not owned.
+    Raises KafkaError if it cannot be read, and OSError if the disk fails; the partition is then not owned.
     """
     loading = coordinator.begin_load(partition)
     try:

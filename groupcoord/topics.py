@@ -1,4 +1,4 @@
-"""The topics that exist now, as a coordinator sees them."""
+"""The existing topics, as a coordinator sees them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 
 
 class Topic(NamedTuple):
-    """What a coordinator needs to know of a topic.
+    """What a coordinator needs to know about a topic.
 
-    `since_ms`: when an earlier topic of the same name was last deleted. An offset that was committed before, and does
-    not say for which topic id, was of that one.
+    `since_ms` is when an earlier topic of the same name was last deleted. An offset committed before that, without a
+    topic id, was for the earlier topic.
     """
 
     name: str

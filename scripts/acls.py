@@ -30,7 +30,7 @@ Resource = tuple[ResourceType, str]
 
 
 def words(name: str) -> str:
-    """An operation as `kafka-acls` writes it: DescribeConfigs."""
+    """An operation as `kafka-acls` writes it, such as DescribeConfigs."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -38,7 +38,7 @@ OPERATIONS = {words(each.name).lower(): each for each in Operation}
 
 
 def list_acls(args: argparse.Namespace) -> int:
-    """Print ACLs, of some resources and principals or all."""
+    """Print the ACLs of the given resources and principals, or all."""
     wanted = [
         AclFilter(*resource, principal=principal)
         for resource in _filters(args)
@@ -61,7 +61,7 @@ def add(args: argparse.Namespace) -> int:
 
 
 def remove(args: argparse.Namespace) -> int:
-    """Remove the ACLs that are named, or without a principal all of the resources."""
+    """Remove the named ACLs; without a principal, all ACLs of the resources."""
     named = args.allow_principal or args.deny_principal
     if named:
         filters = [AclFilter(*acl) for acl in dict.fromkeys(_asked(args, _pattern(args)))]
@@ -111,7 +111,7 @@ def _resources(args: argparse.Namespace) -> list[Resource]:
 
 
 def _filters(args: argparse.Namespace) -> Iterator[tuple[int, str | None, int]]:
-    """Kind, name and pattern of what is to be listed or removed."""
+    """The kind, name and pattern of what to list or remove."""
     named = _resources(args)
     if not named:
         yield ANY, None, ANY
@@ -120,7 +120,7 @@ def _filters(args: argparse.Namespace) -> Iterator[tuple[int, str | None, int]]:
 
 
 def _asked(args: argparse.Namespace, pattern: int | None = None) -> Iterator[Acl]:
-    """The ACLs that the command line says. Raises ClientError where it says too little."""
+    """The ACLs that the command line describes. Raises ClientError if it leaves something out."""
     if pattern is None:
         pattern = _pattern(args)
         if pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -134,7 +134,7 @@ def _asked(args: argparse.Namespace, pattern: int | None = None) -> Iterator[Acl
         for permission, principal in principals:
             hosts = args.allow_host if permission == Permission.ALLOW else args.deny_host
             for host in hosts or [WILDCARD]:
-                # There is one cluster, and no name begins with its name.
+                # There is only one cluster, so a prefix of its name makes no sense.
                 how = PatternType.LITERAL if kind == ResourceType.CLUSTER else pattern
                 yield Acl(kind, name, how, principal, host, operation, permission)
 
@@ -168,7 +168,7 @@ def _operation(word: str) -> Operation:
 
 
 def _of_roles(args: argparse.Namespace) -> Iterator[tuple[Resource, Operation]]:
-    """What a producer needs, and what a consumer does."""
+    """The operations that a producer needs, and those that a consumer needs."""
     if not args.topic:
         raise ClientError("--producer and --consumer need --topic")
     if args.consumer and not args.group:
@@ -206,7 +206,7 @@ def _print(acls: Iterable[Acl], *, as_json: bool = False) -> None:
 
 
 def _name(kind: type[IntEnum], code: int) -> str:
-    """A code by its name; one that is not known as it is."""
+    """A code's name; an unknown code as its number."""
     try:
         return kind(code).name
     except ValueError:

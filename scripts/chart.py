@@ -14,7 +14,7 @@ _WIDTH = 72
 
 
 def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """The numeric columns over the first one, or a single one over the rows' numbers.
+    """Draw the numeric columns over the first one, or a single column over the row numbers.
 
     Raises ClientError if there is nothing to draw.
     """
@@ -46,6 +46,6 @@ def chart(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _all_numbers(values: Sequence[Any]) -> bool:
-    """Whether there are numbers, and nothing else but nulls."""
+    """Whether the values contain numbers, and apart from them only nulls."""
     found = [value for value in values if value is not None]
     return bool(found) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in found)

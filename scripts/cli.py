@@ -23,7 +23,7 @@ from barnabas.scripts.command_line import (
 
 
 def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
-    """A sub-command whose module is imported when it runs."""
+    """A sub-command whose module is imported only when it runs."""
 
     def run(args: argparse.Namespace) -> int:
         status: int = getattr(importlib.import_module(module), function)(args)
@@ -54,14 +54,14 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _processes(text: str) -> int:
-    """Raises argparse.ArgumentTypeError."""
+    """A number of processes. Raises argparse.ArgumentTypeError."""
     if not text.isdigit() or int(text) > 1000:
         raise argparse.ArgumentTypeError(f"{text}: expected a number of processes, or 0 for one for each core")
     return int(text)
 
 
 class _Version(argparse.Action):
-    """`--version`: looked up only when it is asked for."""
+    """`--version`: the version is looked up only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         _version()
@@ -123,7 +123,7 @@ def _completion(args: argparse.Namespace) -> int:
     return 0
 
 
-#: Between two runs of a command with --watch.
+#: Seconds between two runs of a command with --watch.
 AGAIN_SECONDS = 2.0
 Commands = argparse._SubParsersAction  # argparse gives this type no public name
 
@@ -966,7 +966,7 @@ def _add_offsets(commands: Commands[Parser]) -> None:
 
 
 def _again(args: argparse.Namespace) -> int:
-    """Run a command again and again, each time on a clean terminal, until interrupted."""
+    """Repeat a command on a cleared terminal until interrupted."""
     import time
 
     while True:
@@ -978,7 +978,7 @@ def _again(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sub-command; gives the exit status."""
+    """Run a sub-command, and return the exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["__complete"]:
         print("\n".join(completions(parser(), words[1:])))
@@ -1002,7 +1002,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output has gone
+    except BrokenPipeError:  # whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return status

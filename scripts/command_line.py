@@ -1,7 +1,7 @@
-"""What all commands share on the command line: a parser that says what was meant, and the options of who is asked.
+"""What all commands share on the command line: a parser with helpful errors, and the options that name a broker.
 
-`--bootstrap-server` (`-b`, `--server`) may stand before the command, before its verb, or behind it; the one that stands
-last counts. Without it the environment variable BARNABAS_BOOTSTRAP_SERVERS does.
+`--bootstrap-server` (`-b`, `--server`) may stand before the command, before its verb, or after it; the last one counts.
+Without the option, the environment variable BARNABAS_BOOTSTRAP_SERVERS is used.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _UNKNOWN = re.compile(r"unrecognized arguments: (?P<given>.*)$", re.DOTALL)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the remedy: the word that is nearest, and where help is."""
+    """A parser whose errors are one line with a remedy: the nearest word, and how to get help."""
 
-    #: The parser of the deepest sub-command that was reached.
+    #: The parser of the deepest sub-command reached.
     deepest: argparse.ArgumentParser | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end with status 2."""
+        """Print what is wrong, and exit with status 2."""
         from barnabas.wire.text import visible
 
         sys.stderr.write(f"barnabas: {visible(self._told(message))}\n")
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def options_of(parser: argparse.ArgumentParser) -> set[str]:
-    """The options that a parser takes, as they are typed."""
+    """The options that a parser accepts, as typed."""
     return {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
 
 
@@ -76,7 +76,7 @@ def secure() -> Parser:
 
 
 def asked() -> Parser:
-    """The options of every command that asks a broker, wherever they stand."""
+    """The options of every command that asks a broker, accepted at every position."""
     options = Parser(add_help=False, parents=[secure()])
     options.add_argument(
         "-b",
@@ -102,7 +102,7 @@ def shown() -> Parser:
 
 
 def default_server() -> str:
-    """Whom commands ask where no option says it."""
+    """The broker that commands ask when no option names one."""
     return os.environ.get(SERVERS) or DEFAULT_SERVER
 
 
@@ -131,7 +131,7 @@ _PATIENCE_SECONDS = 1.0
 
 
 def completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """What may stand in the place of the last word, which has begun or is empty."""
+    """The words that may complete the last one, which may be empty."""
     *before, begun = words or [""]
     server, wanted, positional = default_server(), None, 0
     for word in before:
@@ -172,7 +172,7 @@ def _values(action: argparse.Action, server: str) -> Iterator[str]:
 
 
 def _names(kind: str, server: str) -> list[str]:
-    """The topics or groups of a broker that answers soon, else none."""
+    """The broker's topics or groups; empty if it does not answer soon."""
     import threading
 
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""`barnabas consume`: records of a topic on standard output, alone or as the member of a group."""
+"""`barnabas consume`: print a topic's records on standard output, alone or as a member of a group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = 2**62
 
 
 class Shows(ABC):
-    """Writes what one fetch brings, up to `left` records in all."""
+    """Writes the records of one fetch, up to `left` records in all."""
 
     def __init__(self, most: int | None) -> None:
         self.left = ALL if most is None else most
@@ -37,7 +37,7 @@ class Shows(ABC):
 
 
 class Many(Shows):
-    """Writes records in a form, as they are, a batch at a time."""
+    """Writes unescaped records by a format, a batch at a time."""
 
     def __init__(self, form: Form, topic: str, most: int | None) -> None:
         super().__init__(most)
@@ -51,7 +51,7 @@ class Many(Shows):
 
 
 class OneByOne(Shows):
-    """Writes record by record, each at once to a terminal."""
+    """Writes records one by one; on a terminal, each one at once."""
 
     def __init__(self, line: Callable[[int, Record], bytes], most: int | None) -> None:
         super().__init__(most)
@@ -69,7 +69,7 @@ class OneByOne(Shows):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print records until told to stop: by count, at the end, or by a signal."""
+    """Print records until a count or the end is reached, or a signal comes."""
     shows = _shows(args)
     start = parse_start(args.offset)
     with Cluster(args.server) as cluster:
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shows(args: argparse.Namespace) -> Shows:
-    """How records are written. Raises ClientError for a format that is none."""
+    """How to write the records. Raises ClientError for an invalid format."""
     most = args.max_messages
     if args.json:
         return OneByOne(lambda partition, record: json_line(args.topic, partition, record), most)
@@ -111,7 +111,7 @@ def _start(args: argparse.Namespace, start: Start | None, cluster: Cluster, part
         return first
     if start.kind == "time":
         found = list_offsets(cluster, [(args.topic, partition) for partition in partitions], start.number)
-        return {p: at if at >= 0 else end[p] for (_, p), at in found.items()}  # no record is as new: wait for one
+        return {p: at if at >= 0 else end[p] for (_, p), at in found.items()}  # no record is that new: wait for one
     if start.kind == "last":
         return {p: max(first[p], end[p] - start.number) for p in partitions}
     _check_inside(args, start.number, first, end)
@@ -119,7 +119,7 @@ def _start(args: argparse.Namespace, start: Start | None, cluster: Cluster, part
 
 
 def _check_inside(args: argparse.Namespace, offset: int, first: dict[int, int], end: dict[int, int]) -> None:
-    """Raises ClientError for an offset that a partition does not have; the end is where the next record will be."""
+    """Raises ClientError for an offset that a partition does not have. Its end, the next record's offset, is valid."""
     for partition in first:
         if not first[partition] <= offset <= end[partition]:
             other = "" if args.partition is not None or len(first) == 1 else "; choose one with --partition"
@@ -148,7 +148,7 @@ def _as_member(args: argparse.Namespace, shows: Shows, start: Start | None, clus
 
 
 def _read_as_member(args: argparse.Namespace, shows: Shows, member: GroupMember, reader: Reader) -> None:
-    """Read while the generation lasts, or until it is enough; commit now and then. Raises Rebalance."""
+    """Read until the generation ends or enough is read, with a commit now and then. Raises Rebalance."""
     next_commit = time.monotonic() + COMMIT_SECONDS
     while True:
         if reader.positions:

@@ -11,7 +11,7 @@ from barnabas.wire.text import visible
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export; the last line tells what was written. The status is 1 if a partition failed. Raises ClientError."""
+    """Export, and print in the last line what was written. Returns 1 if a partition failed. Raises ClientError."""
     try:
         from barnabas.streams.export import Request, export
         from barnabas.streams.export.progress import megabytes
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _since(text: str) -> int | None:
-    """Ms since 1970; None for `earliest`. A time without a zone is of this machine's. Raises ClientError."""
+    """Milliseconds since 1970; None for `earliest`. A time without a zone is local time. Raises ClientError."""
     if text == "earliest":
         return None
     try:

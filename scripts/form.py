@@ -1,4 +1,4 @@
-"""What a user writes to say how records look on a line: escapes, and the place-holders of `consume --format`."""
+"""How a user describes the look of a record: escapes, and the placeholders of `consume --format`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.client.errors import ClientError
 from barnabas.wire.batch import Record
 from barnabas.wire.text import visible_bytes
 
-#: The place-holders, which are kcat's.
+#: The placeholders, which are those of kcat.
 PLACES = {
     "t": "topic",
     "p": "partition",
@@ -26,12 +26,12 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.?))", re.DOTAL
 _PLAIN = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "e": b"\x1b", "\\": b"\\"}
 _KEPT = "\n\t"
 
-#: A text, or the letter of a place-holder.
+#: Texts, and the letters of placeholders.
 Form = Sequence[bytes | str]
 
 
 def unescape(text: str, option: str) -> bytes:
-    r"""The bytes that a text with \n, \r, \t, \0, \e, \\, \xNN and \uNNNN stands for. Raises ClientError."""
+    r"""Replace \n, \r, \t, \0, \e, \\, \xNN and \uNNNN in a text, and return the bytes. Raises ClientError."""
     found, at = b"", 0
     for escape in _ESCAPE.finditer(text):
         found += text[at : escape.start()].encode()
@@ -49,7 +49,7 @@ def unescape(text: str, option: str) -> bytes:
 
 
 def parse_form(text: str) -> Form:
-    """A format. Raises ClientError for a place-holder or escape that is not known."""
+    """Parse a format. Raises ClientError for an unknown placeholder or escape."""
     parts: list[bytes | str] = []
     for plain, place in re.findall(r"((?:[^%]|\n)+)|%(.?)", text, re.DOTALL):
         if plain:
@@ -63,16 +63,16 @@ def parse_form(text: str) -> Form:
 
 
 def for_partition(form: Form, topic: str, partition: int) -> tuple[bytes | str, ...]:
-    """A form in which what all records of a partition have in common is filled in."""
+    """The form with everything filled in that all records of a partition share."""
     plain = {"t": topic.encode(), "p": str(partition).encode(), "%": b"%"}
     return tuple(part if isinstance(part, bytes) else plain.get(part, part) for part in form)
 
 
 def json_line(topic: str, partition: int, record: Record) -> bytes:
-    """A record as a line of JSON, which `produce --json` takes.
+    """A record as a line of JSON that `produce --json` accepts.
 
-    Key, value and headers are texts where they are UTF-8, else objects with their bytes in base64; null is null. Only
-    ASCII stands in it, so that a terminal can show it.
+    Key, value and headers are texts if they are UTF-8, and otherwise objects with their bytes in base64; null stays
+    null. The line is pure ASCII, so that a terminal can show it.
     """
     shown = {
         "topic": topic,
@@ -97,7 +97,7 @@ def _as_json(data: bytes | None) -> object:
 
 
 def fill(form: Form, topic: str, partition: int, record: Record, *, raw: bool) -> bytes:
-    """A record in a form. Unless `raw`, what steers a terminal is escaped, except for ends of lines and tabs."""
+    """Fill a record into a form. Unless `raw`, terminal controls are escaped, except for line ends and tabs."""
 
     def shown(data: bytes | None) -> bytes:
         if data is None:

@@ -32,7 +32,7 @@ def list_groups(args: argparse.Namespace) -> int:
 
 
 def describe(args: argparse.Namespace) -> int:
-    """Print a group's positions, what is left to read, and who reads it."""
+    """Print a group's positions, its lag, and its members."""
     with Cluster(args.server) as cluster:
         group = groups.describe_group(cluster, args.group)
         positions = groups.committed(cluster, args.group)
@@ -59,7 +59,7 @@ def describe(args: argparse.Namespace) -> int:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Delete groups without members, with their positions."""
+    """Delete groups without members, together with their positions."""
     with Cluster(args.server) as cluster:
         for name in args.group:
             group = groups.describe_group(cluster, name)
@@ -75,21 +75,21 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def absent(cluster: Cluster, name: str) -> str:
-    """What the user is told of a group that is not there."""
+    """The message for a group that does not exist."""
     near = difflib.get_close_matches(name, [each.group_id for each in groups.list_groups(cluster)], n=1)
     remedy = f"did you mean {near[0]}?" if near else "'barnabas groups list' shows all"
     return f"Group {name} does not exist; {remedy}"
 
 
 def _check_idle(group: DescribedGroup) -> None:
-    """Raises ClientError for a group that somebody reads in."""
+    """Raises ClientError for a group that has members."""
     if group.members:
         who = ", ".join(sorted({f"{m.client_id} at {m.client_host}" for m in group.members})[:3])
         raise ClientError(f"Group {group.group_id} has {len(group.members)} member(s) ({who}): stop them first")
 
 
 def reset(args: argparse.Namespace) -> int:
-    """Put the positions of a group without members elsewhere, or say where that would be."""
+    """Move the positions of a group without members, or print where they would go."""
     start = parse_start(args.to, option="--to")
     assert start is not None
     with Cluster(args.server) as cluster:
@@ -117,7 +117,7 @@ def reset(args: argparse.Namespace) -> int:
 def _places(
     args: argparse.Namespace, cluster: Cluster, before: Mapping[TopicPartition, groups.Committed]
 ) -> list[TopicPartition]:
-    """The partitions that are meant: of the topics that are named, or of those that the group has read."""
+    """The partitions to reset: those of the named topics, or those that the group has read."""
     topics = args.topic or sorted({topic for topic, _ in before})
     keys = []
     for topic in topics:
@@ -130,7 +130,7 @@ def _places(
 
 
 def positions_of(cluster: Cluster, start: Start, keys: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where a start is in each partition: an offset outside is its beginning or end. Raises ClientError."""
+    """The offset of a start in each partition, limited to the partition's begin and end. Raises ClientError."""
     first, end = (list_offsets(cluster, keys, special, isolation=READ_UNCOMMITTED) for special in (EARLIEST, LATEST))
     if start.kind == "time":
         found = list_offsets(cluster, keys, start.number)
@@ -141,7 +141,7 @@ def positions_of(cluster: Cluster, start: Start, keys: list[TopicPartition]) -> 
 
 
 def consumers(cluster: Cluster) -> str:
-    """The table of the members of all groups, with how many partitions each has."""
+    """A table of the members of all groups, with their numbers of partitions."""
     rows = []
     for group in _described(cluster):
         assigned = Counter(member for member, _ in _owners(group).values())
@@ -160,7 +160,7 @@ def consumers(cluster: Cluster) -> str:
 
 
 def subscriptions(cluster: Cluster) -> str:
-    """The table of what all groups read: their positions, between where the partitions begin and end."""
+    """A table of what all groups read: their positions, and where the partitions begin and end."""
     found = []
     for group in _described(cluster):
         owners, positions = _owners(group), groups.committed(cluster, group.group_id)
@@ -181,7 +181,7 @@ def subscriptions(cluster: Cluster) -> str:
 
 
 def _described(cluster: Cluster) -> Iterator[DescribedGroup]:
-    """All groups but those in which streams keep their own places."""
+    """All groups except those in which streams keep their own positions."""
     for name in sorted(listed.group_id for listed in groups.list_groups(cluster)):
         if not is_stream(name):
             yield groups.describe_group(cluster, name)

@@ -1,4 +1,4 @@
-"""Statements that people know from other databases, and what to write here."""
+"""Statements that people know from other databases, and their equivalents here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INSTEAD = (
 
 
 def habit(text: str) -> str | None:
-    """What to write here in place of a statement of other databases; None if it is none of them."""
+    """What to write here instead of another database's statement; None if the text is no such statement."""
     for form, instead in _INSTEAD:
         if re.match(form, text, re.IGNORECASE):
             return instead

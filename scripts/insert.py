@@ -1,6 +1,6 @@
 """`INSERT INTO topic [(column, ...)] VALUES (...), ...`: rows of literals become records.
 
-In the list of columns, `_key` and `_timestamp` are the record's own. A topic that has no columns takes `_value`.
+In the list of columns, `_key` and `_timestamp` are the record's own. A topic without columns takes `_value`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from barnabas.wire.text import SPARK_REMEDY
 _KEY, _VALUE, _TIMESTAMP = "_key", "_value", "_timestamp"
 _RAW = "raw"
 
-#: A number keeps its digits; a time is the text that stands in its quotes.
+#: A number is kept as its digits; a time is the text in its quotes.
 Literal = str | bytes | bool | None | msgspec.Raw
 
 
 class Insert(NamedTuple):
-    """Rows for a topic. `columns` is None where the statement names none: they are those of the topic."""
+    """Rows for a topic. `columns` is None if the statement names none: then they are the topic's."""
 
     topic: str
     columns: list[str] | None
@@ -40,7 +40,7 @@ class Insert(NamedTuple):
 
 
 def parse_insert(text: str) -> Insert:
-    """Raises SyntaxProblem with the place."""
+    """Parse an INSERT. Raises SyntaxProblem with the position."""
     cursor = Cursor(text)
     cursor.expect("INSERT")
     cursor.expect("INTO")
@@ -111,7 +111,7 @@ def _number(cursor: Cursor, token: Token, sign: str) -> msgspec.Raw:
 
 
 def insert(cluster: Cluster, statement: Insert) -> int:
-    """Write the rows; how many. Raises ClientError, when none is written."""
+    """Write the rows, and return how many. Raises ClientError if none was written."""
     found = topic_configs(cluster, [statement.topic], [*VALUES]).get(statement.topic)
     if found is None:
         raise ClientError(absent(cluster, statement.topic))
@@ -124,7 +124,7 @@ def insert(cluster: Cluster, statement: Insert) -> int:
 
 
 def _records(statement: Insert, configs: dict[str, str]) -> Iterator[Record]:
-    """Raises ClientError for the first row that the topic cannot have."""
+    """The records of the rows. Raises ClientError for the first row that the topic cannot hold."""
     format_ = configs.get(FORMAT, _RAW)
     names = statement.columns
     if names is None:
@@ -173,7 +173,7 @@ def _values(
 def _typed(
     topic: str, rows: list[dict[str, Literal]], objects: list[bytes], configs: dict[str, str]
 ) -> Sequence[bytes | None]:
-    """The same in the topic's format, and as the types of its columns have them."""
+    """The values in the topic's format, with the types of its columns."""
     load = _streams("load")
     try:
         return load.typed(topic, configs, rows[0].keys(), objects)  # type: ignore[no-any-return]

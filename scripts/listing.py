@@ -1,4 +1,4 @@
-"""What lists and descriptions print: a table for people, a JSON object on each line for programs (`--json`)."""
+"""Prints lists and descriptions: a table for people, or one JSON object per line for programs (`--json`)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from barnabas.wire.table import table
 
-#: What a table shows of a figure that is not known; in JSON it is null.
+#: A table shows this for an unknown figure; JSON has null.
 UNKNOWN = "-"
 
 
 def show(header: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
-    """Print rows. `header` are the columns in small letters, which are the keys in JSON, too; None is not known."""
+    """Print rows. `header` has the columns in lower case, which are JSON's keys too. None is an unknown figure."""
     if not as_json:
         cells = [[UNKNOWN if cell is None else cell for cell in row] for row in rows]
         print(table([title.replace("_", " ").upper() for title in header], cells))
@@ -22,7 +22,7 @@ def show(header: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bo
 
 
 def size(count: int | None) -> str | None:
-    """Bytes as people read them: 1.5 MiB."""
+    """Bytes for people to read: 1.5 MiB."""
     if count is None:
         return None
     number, unit = float(count), "B"
@@ -34,7 +34,7 @@ def size(count: int | None) -> str | None:
 
 
 def duration(ms: int) -> str:
-    """Milliseconds as people read them, in the largest unit that is whole: 7 d, 90 min, 1500 ms."""
+    """Milliseconds for people to read, in the largest unit that gives a whole number: 7 d, 90 min, 1500 ms."""
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if ms and ms % length == 0:
             return f"{ms // length} {unit}"

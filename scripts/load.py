@@ -1,4 +1,4 @@
-"""`barnabas load`: a CSV file, or JSON lines, into a topic."""
+"""`barnabas load`: load a CSV file or JSON lines into a topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 10
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load; the last line tells what was written. The status is 1 if a line was left out. Raises ClientError."""
+    """Load, and print in the last line what was written. Returns 1 if a line was left out. Raises ClientError."""
     try:
         from barnabas.streams.wal import WalError
     except ImportError as error:
@@ -71,7 +71,7 @@ class _Load:
             raise ClientError(f"--separator {args.separator!r}: expected one character, no quote or end of a line")
 
     def run(self) -> int:
-        """The status."""
+        """Load, and return the exit status."""
         from barnabas.streams.load.sender import Sender
         from barnabas.streams.load.text import Piece, pieces
         from barnabas.streams.progress import shown
@@ -109,7 +109,7 @@ class _Load:
     # -- what the rows are -------------------------------------------------------------------------------------------
 
     def _reader(self, first: Piece) -> tuple[Reader, Piece]:
-        """Who makes rows of the records, for a topic that is there from now on; and the first piece's rows."""
+        """The reader that makes rows of the records, and the first piece's rows. The topic exists from now on."""
         from barnabas.streams.load.rows import CsvRows, JsonRows, Picks, header_of
 
         args = self._args
@@ -135,13 +135,13 @@ class _Load:
         return ddl_text(inferred(columns, first, separator=self._separator, null=self._args.null))
 
     def _form(self, configs: dict[str, str] | None, inferred: str) -> Form | None:
-        """What the topic's values are. A topic that is not there is made."""
+        """The form of the topic's values. A missing topic is created."""
         from barnabas.streams.load.values import form_of
 
         topic, schema = self._args.topic, self._args.schema or inferred
         if configs is None:
             configs = {FORMAT: "json", **({SCHEMA: schema} if schema else {})}
-            form = form_of(topic, configs)  # before there is a topic with a schema that is none
+            form = form_of(topic, configs)  # before a topic is created with an invalid schema
             made = create_topic(self._cluster, topic, configs, partitions=self._args.partitions)
             check(made.error_code, f"Topic {topic}", made.error_message)
             of = f" of {schema}" if schema else ""
@@ -188,7 +188,7 @@ class _Load:
 
 
 def _before(rows: Rows, line: int) -> Rows:
-    """The rows that stand before a line."""
+    """The rows before a line."""
     count = sum(each < line for each in rows.lines)
     return rows._replace(
         lines=rows.lines[:count], values=rows.values[:count], keys=rows.keys[:count], times=rows.times[:count]

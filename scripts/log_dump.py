@@ -1,4 +1,4 @@
-"""`barnabas log dump`: the batches and records of segment files, with CRC and offsets checked."""
+"""`barnabas log dump`: print the batches and records of segment files, and check their CRCs and offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = "20 digits and .log"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Dump every segment named, or of every folder named. Status 1 if one is damaged."""
+    """Dump every named segment, and those of every named folder. Returns 1 if one is damaged."""
     damaged = 0
     for path in _segments(args.path):
         damaged += not dump(path, records=not args.batches_only)
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_segment(name: str) -> bool:
-    """Whether a file of this name is a log segment, or one that was set aside (`.log.deleted`, `.log.damaged-1`)."""
+    """Whether a file name is that of a log segment, or of one that was set aside (`.log.deleted`, `.log.damaged-1`)."""
     return _SEGMENT.match(name) is not None
 
 
@@ -52,7 +52,7 @@ def _segments(paths: list[str]) -> list[Path]:
 
 
 def dump(path: Path, *, records: bool) -> bool:
-    """Print a segment; gives whether it is sound. What is wrong is said with its position."""
+    """Print a segment, and return whether it is sound. Errors are printed with their positions."""
     print(f"Segment: {visible(str(path))}  Size: {path.stat().st_size}")
     if path.stat().st_size == 0:
         return True

@@ -1,9 +1,9 @@
-"""Mistakes in a statement that are certain before anybody is asked: told at once, with the place.
+"""Mistakes in a statement that are certain before any engine sees it: reported at once, with the position.
 
-Spark takes seconds to start, and its own errors have other words than those of the statements of query topics. So what
-can be told from the text and the names of the topics is told here, for SELECT and CREATE alike.
+Spark takes seconds to start, and its errors use other words than those of the query topics' statements. So whatever can
+be judged from the text and the topics' names is reported here, for SELECT and CREATE alike.
 
-Invariant: what is refused here Spark refuses, too.
+Invariant: Spark also refuses whatever is refused here.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, SYMBOL, WORD, S
 
 _PLACE = re.compile(r"line (\d+), column (\d+)")
 _SHOWN = 100
-#: Parentheses in parentheses; Spark's parser ends at some hundreds.
+#: Nested parentheses; Spark's parser gives up at some hundreds.
 _MOST_NESTED = 5000
-#: What may stand before a SELECT that is a part of a statement.
+#: Words that may stand before a SELECT inside a statement.
 _BEFORE_SELECT = ("AS", "UNION", "EXCEPT", "INTERSECT", "MINUS", "ALL", "DISTINCT", ")", "(")
-#: Two words that begin a statement wherever they stand side by side, and stand nowhere else.
+#: Pairs of words that begin a statement wherever they occur together, and occur nowhere else.
 _BEGINNINGS = {
     **dict.fromkeys(("CREATE", "DROP", "ALTER", "DESCRIBE"), ("TOPIC", "STREAM", "TABLE")),
     "INSERT": ("INTO",),
@@ -35,7 +35,7 @@ _BEFORE_CALLS = ("SELECT", "WHERE", "AND", "OR", "BY", "HAVING", "(", ",", "=", 
 
 
 def check_text(text: str) -> None:
-    """Raises ClientError, with the place, for a statement that no reading makes right."""
+    """Raises ClientError, with the position, if no reading of the statement is valid."""
     try:
         found = tokens(text)
     except SyntaxProblem as error:
@@ -48,7 +48,7 @@ def check_text(text: str) -> None:
 
 
 def check_query(text: str, cluster: Cluster) -> None:
-    """The same, and for functions and topics that are not there."""
+    """Like `check_text`; also refuses functions and topics that do not exist."""
     check_text(text)
     try:
         found = tokens(text)
@@ -60,7 +60,7 @@ def check_query(text: str, cluster: Cluster) -> None:
 
 
 def pointed(text: str, message: str) -> list[str]:
-    """The line that an error is about, with a caret below its place; none where it says no place."""
+    """The line of an error, with a caret below its position; empty if the message has no position."""
     place = _PLACE.match(message)
     lines = text.split("\n")
     if place is None or int(place[1]) > len(lines):
@@ -72,7 +72,7 @@ def pointed(text: str, message: str) -> list[str]:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """The nearest of the words that are known, as an addition to an error; nothing where none is near."""
+    """The nearest known word, as an addition to an error; empty if none is near."""
     near = difflib.get_close_matches(word.upper(), known, n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -94,7 +94,7 @@ def _unbalanced(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
 
 
 def _joined(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
-    """A statement that has another one behind it."""
+    """A problem if a second statement follows the first."""
     depth, selects = 0, bool(found) and found[0].says("SELECT")
     for number, token in enumerate(found):
         depth += token.says("(") - token.says(")")
@@ -113,7 +113,7 @@ def _joined(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
 
 
 def _unfinished(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
-    """A SELECT that ends, or goes on with a clause, where an expression must stand."""
+    """A problem if a SELECT ends, or a clause begins, where an expression must stand."""
     if not found or not found[0].says("SELECT"):
         return None
     last = found[-1]
@@ -130,7 +130,7 @@ def _unfinished(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
 
 
 def _functions(found: Sequence[Token]) -> list[str]:
-    """Words that are certainly called: behind what no name of a table or column may follow."""
+    """Words that are certainly called as functions: they stand where no name of a table or column may."""
     calls = []
     for before, token, after in zip(found, found[1:], found[2:], strict=False):
         follows = before.says(
@@ -145,14 +145,14 @@ def _check_function(name: str) -> None:
     try:
         from barnabas.streams.query.functions import no_function
         from barnabas.streams.query.spark_words import KEYWORDS, SPARK_FUNCTIONS
-    except ImportError:  # the extra is not installed, which the SELECT will say
+    except ImportError:  # the extra is not installed; the SELECT will report that
         return
     if name.lower() not in SPARK_FUNCTIONS and name.upper() not in KEYWORDS:
         raise ClientError(no_function(name, SPARK_FUNCTIONS))
 
 
 def _check_topics(found: Sequence[Token], cluster: Cluster) -> None:
-    """A name behind FROM or JOIN is a topic's, or one that the query itself gives."""
+    """A name after FROM or JOIN must be that of a topic, or one that the query itself defines."""
     given = {token.name.lower() for token, after in pairwise(found) if after.says("AS")}
     named = [
         _whole_name(found, number + 1)
@@ -175,7 +175,7 @@ def _check_topics(found: Sequence[Token], cluster: Cluster) -> None:
 
 
 def _whole_name(found: Sequence[Token], at: int) -> str:
-    """A name, in backquotes if it stands there so, with the dots and dashes in it; nothing where it is none."""
+    """A name, in its backquotes if it has any, with the dots and dashes in it; empty if there is none."""
     first = found[at]
     if first.kind not in (WORD, QUOTED) or first.says("LATERAL", "VALUES", "STREAM", "TABLE"):
         return ""
@@ -189,7 +189,7 @@ def _whole_name(found: Sequence[Token], at: int) -> str:
 
 
 def _is_in_call(found: Sequence[Token], at: int) -> bool:
-    """Whether a FROM stands in the parentheses of a function, as in extract(YEAR FROM x), trim(BOTH FROM x)."""
+    """Whether a FROM is inside a function's parentheses, as in extract(YEAR FROM x), trim(BOTH FROM x)."""
     depth = 0
     for number in range(at - 1, -1, -1):
         depth += found[number].says(")") - found[number].says("(")

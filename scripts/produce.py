@@ -25,25 +25,25 @@ from barnabas.wire.lines import NATIVE, Encoded, LineRules, encode_lines
 from barnabas.wire.text import visible_bytes
 
 BATCH_RECORDS = 1000
-# Most lines of a batch that is made many at a time.
+# The most lines of a batch that is built from many at a time.
 MOST_LINES = 20_000
 BATCH_BYTES = 512 << 10
-# How long a line waits for more before it is sent.
+# How many seconds a line waits for more before it is sent.
 LINGER_SECONDS = 0.1
 _PIECE = 256 << 10
-# Of a smaller file no progress is drawn.
+# A smaller file gets no progress bar.
 BAR_BYTES = 4 << 20
 
-#: A record, and the line that it stands in.
+#: A record, and its line number.
 Numbered = tuple[int, Record]
 
 
 class BadLineError(ClientError):
-    """A line of the input that is no record."""
+    """A line of the input is not a record."""
 
 
 class Lines:
-    """The records of the input's lines, with the lines' numbers. Raises ClientError for options that make no sense."""
+    """Turns the input's lines into records with line numbers. Raises ClientError for options that make no sense."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         headers = []
@@ -60,7 +60,7 @@ class Lines:
         )
 
     def records(self, lines: Iterable[bytes]) -> Iterator[Numbered]:
-        """Raises BadLineError at the first line that is no record."""
+        """The records. Raises BadLineError at the first line that is not one."""
         rules = self.rules
         for number, raw in enumerate(lines, 1):
             line = raw.rstrip(b"\r\n") if rules.strip_cr else raw.removesuffix(b"\n")
@@ -74,7 +74,7 @@ class Lines:
 
 
 class Sender:
-    """Gathers records by partition, and sends them in batches."""
+    """Collects records by partition, and sends them in batches."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Sender:
         codec: CompressionType = CompressionType.NONE,
         unit: str = "Line",
     ) -> None:
-        """`unit` is what a record is of the input, where it is told which of them are refused."""
+        """`unit` is what one record is in the input. It is used when refused records are reported."""
         self._topic, self._cluster, self._codec, self._unit = topic, cluster, codec, unit
         leaders = cluster.leaders(topic, create=True)
         if partition is not None and partition not in leaders:
@@ -98,13 +98,13 @@ class Sender:
 
     @property
     def has_records(self) -> bool:
-        """Whether records are gathered that are not sent."""
+        """Whether there are collected records that were not sent."""
         return bool(self._pending)
 
     def add(self, number: int, record: Record, partition: int | None = None) -> None:
-        """Take a record, perhaps for a partition that it names, and send what is gathered if that is enough.
+        """Take a record, for the named partition if there is one, and send what was collected if that is enough.
 
-        Raises ClientError; BadLineError for a partition that is not there.
+        Raises ClientError, and BadLineError for a partition that does not exist.
         """
         if partition is None or self._fixed is not None:
             partition = self._partition(record)
@@ -122,7 +122,7 @@ class Sender:
         return (self._turn if record.key is None else murmur2(record.key)) % self._partitions
 
     def send(self) -> None:
-        """Send what is gathered. Raises ClientError, which names the lines that are refused."""
+        """Send what was collected. Raises ClientError with the refused lines."""
         for partition, batch in self._pending.items():
             data = build_batch([record for _, record in batch], compression=self._codec)
             part = produce(self._cluster, [Batch(self._topic, partition, data)])[self._topic, partition]
@@ -140,7 +140,7 @@ class Sender:
 
 
 class Gathers(Protocol):
-    """A sender, as far as a reader of lines knows one."""
+    """The part of a sender that a reader of lines uses."""
 
     @property
     def has_records(self) -> bool: ...
@@ -149,9 +149,10 @@ class Gathers(Protocol):
 
 
 def pieces_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
-    """What a file, pipe or terminal gives, as it comes.
+    """The bytes of a file, pipe or terminal, as they arrive.
 
-    What the sender has is sent after LINGER_SECONDS at most; of a terminal, when no more is there.
+    What the sender has collected is sent after at most LINGER_SECONDS; on a terminal, as soon as no more input is
+    there.
     """
     linger = 0 if os.isatty(descriptor) else LINGER_SECONDS
     poll, due = select.poll(), 0.0
@@ -169,8 +170,8 @@ def pieces_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
 
 
 def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
-    """The lines of what `pieces_of` gives."""
-    begun = list[bytes]()  # what there is of a line whose end has not come
+    """The lines in what `pieces_of` yields."""
+    begun = list[bytes]()  # the beginning of a line whose end has not arrived
     for piece in pieces_of(descriptor, sender):
         first, *more = piece.split(b"\n")
         begun.append(first)
@@ -182,7 +183,7 @@ def lines_of(descriptor: int, sender: Gathers) -> Iterator[bytes]:
 
 
 class JsonRecord(msgspec.Struct):
-    """A line of `produce --json`, which is one of `consume --json`: topic and offset are not looked at."""
+    """A line of `produce --json`, as printed by `consume --json`; topic and offset are ignored."""
 
     value: Any = None
     key: Any = None
@@ -192,7 +193,7 @@ class JsonRecord(msgspec.Struct):
 
 
 def record_of(line: bytes, number: int) -> tuple[int | None, Record]:
-    """The partition and the record that a line of JSON says. Raises BadLineError."""
+    """The partition and the record that a line of JSON describes. Raises BadLineError."""
     try:
         found = msgspec.json.decode(line, type=JsonRecord)
         headers = tuple((name, _bytes_of(value)) for name, value in found.headers)
@@ -203,7 +204,7 @@ def record_of(line: bytes, number: int) -> tuple[int | None, Record]:
 
 
 def _bytes_of(value: Any) -> bytes | None:
-    """Text as it is, bytes from base64, null; what else JSON has as JSON. Raises ValueError."""
+    """Text unchanged, base64 as bytes, or null; any other JSON value as JSON text. Raises ValueError."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -214,7 +215,7 @@ def _bytes_of(value: Any) -> bytes | None:
 
 
 def _as_json(args: argparse.Namespace, cluster: Cluster, codec: CompressionType) -> int:
-    """Send lines of JSON; the first that is no record ends it, when all before it are sent. Raises ClientError."""
+    """Send lines of JSON, up to the first that is not a record; those before it are sent. Raises ClientError."""
     sender = Sender(cluster, args.topic, partition=args.partition, codec=codec)
     try:
         for number, line in enumerate(lines_of(sys.stdin.fileno(), sender), 1):
@@ -229,8 +230,7 @@ def _as_json(args: argparse.Namespace, cluster: Cluster, codec: CompressionType)
 
 
 class TextSender:
-    """Gathers text, and sends its lines in batches, each to one partition: the next one in turn, or the one that is
-    asked for."""
+    """Collects text, and sends its lines in batches, each to one partition: the next in turn, or the requested one."""
 
     def __init__(
         self, cluster: Cluster, topic: str, rules: LineRules, codec: CompressionType, partition: int | None = None
@@ -246,17 +246,17 @@ class TextSender:
 
     @property
     def has_records(self) -> bool:
-        """Whether a whole line is gathered."""
+        """Whether a complete line was collected."""
         return b"\n" in self._text
 
     def add(self, piece: bytes) -> None:
-        """Take text, and send what is gathered if that is enough. Raises ClientError."""
+        """Take text, and send what was collected if that is enough. Raises ClientError."""
         self._text += piece
         if len(self._text) >= BATCH_BYTES:
             self.send()
 
     def send(self, *, is_end: bool = False) -> None:
-        """Send the lines that are whole; at the end what is there. Raises ClientError, which names refused lines."""
+        """Send the complete lines; at the end, everything. Raises ClientError with the refused lines."""
         whole = len(self._text) if is_end else self._text.rfind(b"\n") + 1
         text, at = bytes(memoryview(self._text)[:whole]), 0
         del self._text[:whole]
@@ -285,7 +285,7 @@ class TextSender:
 
 
 def _bar(descriptor: int) -> Callable[[], None]:
-    """Draws how far a file is read, on a terminal; nothing for other input, or elsewhere."""
+    """Draws on a terminal how much of a file was read; does nothing for other input or output."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size < BAR_BYTES or not sys.stderr.isatty():
         return lambda: None
@@ -303,7 +303,7 @@ def _bar(descriptor: int) -> Callable[[], None]:
 
 
 def _many(args: argparse.Namespace, cluster: Cluster, rules: LineRules, codec: CompressionType) -> int:
-    """Send the input's lines many at a time; how many. A line waits for LINGER_SECONDS at most, as in `pieces_of`."""
+    """Send the input's lines many at a time, and return how many. A line waits at most LINGER_SECONDS."""
     sender = TextSender(cluster, args.topic, rules, codec, args.partition)
     descriptor = sys.stdin.fileno()
     bar = _bar(descriptor)
@@ -318,9 +318,9 @@ def _many(args: argparse.Namespace, cluster: Cluster, rules: LineRules, codec: C
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send until the input ends; a batch goes when it is full, or when its first line has waited for LINGER_SECONDS.
+    """Send until the input ends. A batch is sent when it is full, or when its first line has waited for LINGER_SECONDS.
 
-    A bad line ends the input: what came before it is sent. Raises ClientError.
+    A bad line ends the input; the lines before it are sent. Raises ClientError.
     """
     lines = Lines(args)
     with Cluster(args.server) as cluster:

@@ -1,7 +1,7 @@
-"""Rows on the terminal and in files: a table, rows upright, CSV, a JSON object a line, Parquet.
+"""Prints rows on a terminal or to a file: as a table, vertically, as CSV, as JSON lines, or as Parquet.
 
-What a terminal would take for more than text is escaped where the output is one, in every format. Of a value a table
-shows its first characters, so that a value of a megabyte costs nothing.
+On a terminal, control characters are escaped in every format. A table shows only the beginning of each value, so that a
+value of a megabyte costs nothing.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from barnabas.wire.table import table
 from barnabas.wire.text import visible, visible_bytes
 
 FORMATS = ("table", "csv", "json", "parquet")
-#: Of a cell in a table, and what is left of it at least where the terminal is narrow.
+#: The widest cell of a table, and the least that stays of one on a narrow terminal.
 WIDEST_CELL, _NARROWEST_CELL = 60, 8
 
 
 class Rows(Protocol):
-    """Names, and rows of plain values as they come."""
+    """Column names, and rows of plain values as they come."""
 
     @property
     def names(self) -> list[str]:
-        """Of the columns."""
+        """The names of the columns."""
 
     def plain(self) -> Iterator[list[list[Any]]]:
-        """Rows in pieces, with values of JSON."""
+        """The rows in pieces, with JSON values."""
 
     def batches(self) -> Iterator[Any]:
-        """The same as Arrow's record batches."""
+        """The same rows as Arrow record batches."""
 
     @property
     def schema(self) -> Any:
-        """Arrow's."""
+        """The Arrow schema."""
 
 
 def cell(value: Any, widest: int = WIDEST_CELL) -> str:
-    """A value of a row in one line."""
+    """A row's value on one line."""
     if value is None:
         return ""
     if isinstance(value, bytes | bytearray):
@@ -54,14 +54,14 @@ def cell(value: Any, widest: int = WIDEST_CELL) -> str:
 
 
 def shortened(value: Any) -> Any:
-    """What a cell needs of a value, so that many large ones are not held."""
+    """As much of a value as a cell needs, so that large ones are not held in memory."""
     return value[: WIDEST_CELL + 1] if isinstance(value, str) else value
 
 
 def tabular(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None) -> str:
-    """A table; where it is wider than a terminal of that `width`, its widest columns are cut.
+    """A table. If it is wider than a terminal of that `width`, its widest columns are cut.
 
-    A terminal that is too narrow even for that shows the rows upright.
+    A terminal that is too narrow even for that shows the rows vertically.
     """
     cells = [[cell(value) for value in row] for row in rows]
     widest = [max(map(len, column)) for column in zip(map(visible, names), *cells, strict=True)]
@@ -75,7 +75,7 @@ def tabular(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int | No
 
 
 def _fair(widths: Sequence[int], room: int) -> int:
-    """The most that a column may have so that all fit."""
+    """The greatest column width with which all columns fit."""
     fair = _NARROWEST_CELL
     while sum(min(each, fair + 1) for each in widths) <= room:
         fair += 1
@@ -87,7 +87,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def upright(names: Sequence[str], rows: Iterable[Sequence[Any]], begin: int = 1) -> Iterator[str]:
-    """Rows with a line for each column, and whole values."""
+    """Rows vertically: a line for each column, with complete values."""
     shown = [visible(name) for name in names]
     width = max(map(len, shown), default=0)
     for number, row in enumerate(rows, begin):
@@ -98,7 +98,7 @@ def upright(names: Sequence[str], rows: Iterable[Sequence[Any]], begin: int = 1)
 
 
 def write_csv(out: TextIO, rows: Rows) -> int:
-    """Names, then a line for each row; null is nothing. The number of rows."""
+    """Write the names, then a line for each row; null is empty. Returns the number of rows."""
     shown = _shown_on(out)
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([shown(name) for name in rows.names])
@@ -111,7 +111,7 @@ def write_csv(out: TextIO, rows: Rows) -> int:
 
 
 def write_json(out: TextIO, rows: Rows) -> int:
-    """An object a line. The number of rows."""
+    """Write one object per line. Returns the number of rows."""
     shown = _shown_on(out)
     names, count = rows.names, 0
     for piece in rows.plain():
@@ -123,7 +123,7 @@ def write_json(out: TextIO, rows: Rows) -> int:
 
 
 def write_parquet(path: str, rows: Rows) -> int:
-    """A file. The number of rows. Raises ClientError where it cannot be written."""
+    """Write a file. Returns the number of rows. Raises ClientError if it cannot be written."""
     parquet = importlib.import_module("pyarrow.parquet")
     if len(set(rows.names)) < len(rows.names):
         raise ClientError("two columns have one name, which a file of Parquet cannot have: write AS name")
@@ -149,5 +149,5 @@ def _text(value: Any) -> str:
 
 
 def _shown_on(out: TextIO) -> Any:
-    """What makes a text safe for where it goes: a file and a pipe get it as it is."""
+    """A function that makes a text safe for a terminal; a file or pipe gets it unchanged."""
     return visible if out.isatty() else str

@@ -1,7 +1,7 @@
-"""The SELECTs of `barnabas sql`: answered without Spark where that gives the same, else by a Spark that stays.
+"""The SELECTs of `barnabas sql`: answered without Spark if the result is the same, otherwise by a Spark that stays up.
 
-Nothing is printed before it is certain who answers, except in the formats that print rows as they come: there a row
-that only Spark can make is an error that says so.
+Nothing is printed before it is certain which engine answers. The exceptions are formats that print rows as they come:
+there, a row that only Spark can compute is an error that says so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVERYTHING = sys.maxsize
 
 @dataclass
 class Settings:
-    """How SELECTs are answered and shown."""
+    """How to answer and show SELECTs."""
 
     server: str
     data_dir: str | None = None
@@ -43,7 +43,7 @@ class Settings:
 
 
 class Given(NamedTuple):
-    """The rows of an answer, and who gave it."""
+    """The rows of an answer, and the engine that gave it."""
 
     schema: Any
     made: Iterator[Any]
@@ -51,15 +51,15 @@ class Given(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of the columns."""
+        """The names of the columns."""
         return list(self.schema.names)
 
     def batches(self) -> Iterator[Any]:
-        """Arrow's record batches."""
+        """The Arrow record batches."""
         return self.made
 
     def plain(self) -> Iterator[list[list[Any]]]:
-        """Rows in pieces, with values of JSON."""
+        """The rows in pieces, with JSON values."""
         plain_rows = _streams("select.plain_values").plain_rows
         for batch in self.made:
             yield plain_rows(batch)
@@ -73,15 +73,15 @@ def _streams(module: str) -> Any:
 
 
 class Selects:
-    """SELECTs with these settings, one after the other."""
+    """Runs SELECTs with these settings, one after the other."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._spark: Any = None
-        self._begun: set[str] = set()  # files that have rows of ours already: more are added
+        self._begun: set[str] = set()  # files that already have rows of ours: more are appended
 
     def run(self, query: str, show: Callable[[str], None] = print) -> None:
-        """Answer a SELECT, and print what it gives. Raises ClientError."""
+        """Answer a SELECT, and print the result. Raises ClientError."""
         began = time.monotonic()
         settings = self.settings
         _check(settings)
@@ -104,7 +104,7 @@ class Selects:
             print(f"\x1b[2m{said}\x1b[0m" if dim else said, file=sys.stderr, flush=True)
 
     def explain(self, query: str) -> list[str]:
-        """Who would answer, and why. Raises ClientError."""
+        """Which engine would answer, and why. Raises ClientError."""
         with Cluster(self.settings.server) as cluster:
             check_query(query, cluster)
             answer = _streams("select.answer")
@@ -147,7 +147,7 @@ class Selects:
                 yield batch
 
         made = rows()
-        first = next(made, None)  # which may need Spark
+        first = next(made, None)  # this may need Spark
         return Given(result.schema, _chained(first, made), "without Spark")
 
     def _by_spark(self, query: str) -> Given:
@@ -158,11 +158,11 @@ class Selects:
         return Given(found.schema, iter(found.to_batches()), "with Spark")
 
     def _most(self) -> int:
-        """One more than is shown, to know that there are more."""
+        """One row more than is shown, to find out whether there are more."""
         return self.settings.limit + 1 if self.settings.limit else _EVERYTHING
 
     def _written(self, given: Given, show: Callable[[str], None]) -> tuple[int, str]:
-        """Write the rows; how many, and what is said if there are more."""
+        """Write the rows. Returns how many, and a note if there are more."""
         settings = self.settings
         limited = _Limited(given, settings.limit)
         if settings.format == "table":
@@ -195,7 +195,7 @@ class Selects:
 
     @contextlib.contextmanager
     def _output(self) -> Iterator[TextIO]:
-        """The file of the settings, or standard output. Raises ClientError."""
+        """The settings' output file, or standard output. Raises ClientError."""
         path = self.settings.output
         if path is None:
             yield sys.stdout
@@ -231,7 +231,7 @@ class _Limited:
 
 
 def _check(settings: Settings) -> None:
-    """Raises ClientError for settings that do not go together."""
+    """Raises ClientError for settings that exclude each other."""
     if settings.format == "parquet" and settings.output is None:
         raise ClientError("Parquet is for files: give --output FILE")
     if settings.format != "table" and (settings.plot or settings.upright):
@@ -239,7 +239,7 @@ def _check(settings: Settings) -> None:
 
 
 def _errors(module: str, name: str) -> tuple[type[Exception], ...]:
-    """An exception of streams, which is there once the module is loaded; none before."""
+    """An exception class of streams, if its module is loaded; otherwise none."""
     loaded = sys.modules.get(f"barnabas.streams.{module}")
     return (getattr(loaded, name),) if loaded is not None else ()
 

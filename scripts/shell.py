@@ -1,7 +1,7 @@
-r"""The shell of `barnabas sql`: statements that are typed, each run at its `;`, and commands that begin with `\`.
+r"""The shell of `barnabas sql`: each typed statement runs at its `;`, and commands begin with `\`.
 
-Nothing that goes wrong in a statement ends the shell: an error is told, Ctrl-C ends the statement. Lines are edited by
-prompt_toolkit; without it they are read as they come.
+No failing statement ends the shell: errors are printed, and Ctrl-C ends only the statement. Lines are edited with
+prompt_toolkit; without it they are read unedited.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _COLOURS = {
 
 
 def run(session: Session) -> int:
-    """Read and run until Ctrl-D; gives the exit status."""
+    """Read and run until Ctrl-D, and return the exit status."""
     shell = Shell(session)
     print("barnabas sql: a statement ends with ;   \\? is the help, Ctrl-D leaves")
     try:
@@ -83,14 +83,14 @@ def run(session: Session) -> int:
 
 
 class Shell:
-    """What is typed, run."""
+    """Runs what the user types."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._last = session, ""
         self.catalog = Catalog(session.settings.server)
 
     def give(self, text: str) -> bool:
-        """Run what was typed, whatever it is; False if that is to leave. Errors are told."""
+        """Run any input; False if it asks to leave. Errors are printed."""
         begin = ""
         try:
             begin = text.strip()
@@ -106,7 +106,7 @@ class Shell:
             self._tell(begin, error)
         except KeyboardInterrupt:
             print("\nended: the statement was interrupted", file=sys.stderr)
-        except Exception as error:  # whatever a library makes of it: the shell stays
+        except Exception as error:  # whatever a library raises, the shell stays
             print(f"barnabas: {visible(f'{type(error).__name__}: {error}')[:2000]}", file=sys.stderr)
         return True
 
@@ -208,7 +208,7 @@ class Shell:
 
 
 def _everything(server: str) -> str:
-    """A table of what there is."""
+    """A table of everything that exists."""
     with Cluster(server) as cluster:
         names = sorted(topic.name or "" for topic in cluster.metadata(None) if not topic.is_internal)
         rows = []
@@ -228,7 +228,7 @@ def _everything(server: str) -> str:
 
 
 def _paged(text: str) -> None:
-    """Print, through a pager where it is larger than the screen."""
+    """Print, with a pager if the text is larger than the screen."""
     size = shutil.get_terminal_size()
     lines = text.split("\n")
     fits = len(lines) < size.lines and max(map(len, lines)) <= size.columns
@@ -245,7 +245,7 @@ def _paged(text: str) -> None:
             try:
                 process.wait()
                 return
-            except KeyboardInterrupt:  # it is the pager's
+            except KeyboardInterrupt:  # it is meant for the pager
                 continue
 
 
@@ -253,7 +253,7 @@ def _paged(text: str) -> None:
 
 
 def is_whole(text: str) -> bool:
-    """Whether what was typed can run: a command, or statements of which the last one is ended."""
+    """Whether the input is ready to run: a command, or statements whose last one is complete."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or stripped.split()[0] in _ALIASES:
         return True
@@ -267,7 +267,7 @@ def is_whole(text: str) -> bool:
 
 
 def history_file() -> Path:
-    """Where statements are kept for the next time, for their user alone."""
+    """The file that keeps statements for the next session, readable by its user only."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     path = Path(state) / "barnabas" / "sql_history"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -287,7 +287,7 @@ def _plain() -> str:
 
 
 def _edited(catalog: Catalog) -> Callable[[], str]:
-    """A function that reads one input. Raises ImportError without prompt_toolkit."""
+    """A function that reads one input. Raises ImportError if prompt_toolkit is missing."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completer, Completion
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory

@@ -1,7 +1,7 @@
-"""What may come next in a statement that is typed: topics, columns, functions, keywords. And how its words look.
+"""Completes a statement while it is typed (topics, columns, functions, keywords), and colours its words.
 
-Names come from a broker, which may have very many topics or be away: as many as fit a menu are given, and none where it
-does not answer.
+Names come from a broker, which may have very many topics or be unreachable. At most as many as fit a menu are offered,
+and none if the broker does not answer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KEYWORDS = frozenset(
 
 
 class Completion(NamedTuple):
-    """A word, in place of the last `replaced` characters."""
+    """A word that replaces the last `replaced` characters."""
 
     text: str
     replaced: int
@@ -53,17 +53,17 @@ class Completion(NamedTuple):
 
 
 class Names(Protocol):
-    """The names that a statement may have."""
+    """The names that a statement may use."""
 
     def topics(self) -> Sequence[str]:
-        """All of them, or none where the broker is away."""
+        """All topics; none if the broker is unreachable."""
 
     def columns(self, topic: str) -> Sequence[str]:
         """The columns of a topic's values."""
 
 
 class Catalog:
-    """The names of a broker, asked for again when they are some seconds old."""
+    """The names of a broker, refreshed when they are some seconds old."""
 
     def __init__(self, server: str, now: Callable[[], float] = time.monotonic) -> None:
         self._server, self._now = server, now
@@ -71,18 +71,18 @@ class Catalog:
         self._columns: dict[str, tuple[float, list[str]]] = {}
 
     def forget(self) -> None:
-        """After a statement that may have changed something."""
+        """Call this after a statement that may have changed something."""
         self._topics = (float("-inf"), [])
         self._columns.clear()
 
     def topics(self) -> list[str]:
-        """Sorted, internal ones left out."""
+        """All topics except internal ones, sorted."""
         if self._now() - self._topics[0] > _FRESH_SECONDS:
             self._topics = self._now(), self._asked_topics()
         return self._topics[1]
 
     def columns(self, topic: str) -> list[str]:
-        """Of its schema."""
+        """The columns of the topic's schema."""
         at, found = self._columns.get(topic, (float("-inf"), []))
         if self._now() - at > _FRESH_SECONDS:
             found = self._asked_columns(topic) if topic in self.topics() else []
@@ -106,7 +106,7 @@ class Catalog:
 
 
 def column_names(schema: str) -> list[str]:
-    """The names of the columns of a schema, those in structs left out."""
+    """The names of a schema's columns, without those inside structs."""
     found, depth, begin = list[str](), 0, True
     for part in re.finditer(r"`(?:[^`]|``)+`|[<>(),]|\w+|\S", schema):
         text = part[0]
@@ -120,14 +120,14 @@ def column_names(schema: str) -> list[str]:
 
 
 def completions(before: str, whole: str, names: Names, commands: Mapping[str, str]) -> list[Completion]:
-    """What may stand at the end of `before`, which is the beginning of `whole`."""
+    """What may complete `before`, which is the beginning of `whole`."""
     if before.startswith("\\") and " " not in before:
         return [Completion(name, len(before), what) for name, what in commands.items() if name.startswith(before)]
     last = _LAST_WORD.search(before)
     prefix = last[0] if last else ""
     start = before[: len(before) - len(prefix)]
     found = _tokens(start)
-    if found is None:  # within a text
+    if found is None:  # inside a quoted text
         return []
     is_topic = (bool(found) and found[-1].says(*_BEFORE_TOPICS)) or start.startswith("\\d ")
     plain = prefix.lstrip("`").lower()
@@ -153,13 +153,13 @@ def completions(before: str, whole: str, names: Names, commands: Mapping[str, st
 
 
 def written_name(name: str) -> str:
-    """As a statement has it: in backquotes, where it is not plain."""
+    """The name as a statement needs it: in backquotes if it is not plain."""
     is_plain = _PLAIN_NAME.fullmatch(name) and name.upper() not in KEYWORDS
     return name if is_plain else "`" + name.replace("`", "``") + "`"
 
 
 def functions() -> list[str]:
-    """Spark's functions, where the extra is installed."""
+    """Spark's functions, if the extra is installed."""
     try:
         from barnabas.streams.query.spark_words import SPARK_FUNCTIONS
     except ImportError:
@@ -168,7 +168,7 @@ def functions() -> list[str]:
 
 
 def _tokens(text: str) -> list[Token] | None:
-    """Of a text that may end anywhere; None where it ends in a text or comment."""
+    """The tokens of a text that may end anywhere; None if it ends inside a quoted text or comment."""
     try:
         found = list(lexed(text))
     except SyntaxProblem:
@@ -179,7 +179,7 @@ def _tokens(text: str) -> list[Token] | None:
 
 
 def _topics_of(text: str) -> Iterator[str]:
-    """The names behind FROM and JOIN."""
+    """The names after FROM and JOIN."""
     for name in re.findall(r"(?:FROM|JOIN)\s+(`(?:[^`]|``)+`|[\w.-]+)", text[-10_000:], re.IGNORECASE):
         yield name[1:-1].replace("``", "`") if name.startswith("`") else name
 
@@ -189,7 +189,7 @@ _MOST_COLOURED = 20_000
 
 
 def coloured(text: str) -> list[tuple[str, str]]:
-    """A text in parts, each with what it is: keyword, function, text, number, name, comment, or nothing."""
+    """A text in parts, each with its kind: keyword, function, text, number, name, comment, or nothing."""
     if len(text) > _MOST_COLOURED:
         return [("", text)]
     parts, at = list[tuple[str, str]](), 0

@@ -1,4 +1,4 @@
-"""`barnabas sql`: query topics made, changed, shown and dropped; and SELECTs over topics, with a table or a chart."""
+"""`barnabas sql`: create, change, show and drop query topics, and SELECT over topics, with a table or a chart."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ _COLUMNS = (
 
 
 class Session:
-    """Statements of one user, one after the other. Spark, once it was needed, stays for those that follow."""
+    """One user's statements, one after the other. Once Spark was needed, it stays for those that follow."""
 
     def __init__(self, settings: Settings, *, watch: bool = False) -> None:
         self.settings, self._watch = settings, watch
         self._selects = Selects(settings)
 
     def run(self, text: str, show: Callable[[str], None] = print) -> None:
-        """Run one statement; what SELECT gives goes to `show` where it is text. Raises ClientError."""
+        """Run one statement; `show` gets a SELECT's result if it is text. Raises ClientError."""
         check_text(text)
         statement = parse(text)
         if isinstance(statement, Select):
@@ -115,7 +115,7 @@ class Session:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the statements of the command line, or of standard input; on a terminal, those that are typed."""
+    """Run the statements from the command line or standard input; on a terminal, the statements that are typed."""
     settings = Settings(
         args.server, args.data_dir, args.master, max(args.limit, 0), args.format, args.output, args.plot, args.upright,
         args.engine,
@@ -136,7 +136,7 @@ def _run_all(session: Session, args: argparse.Namespace) -> int:
         raise
     if not given:
         raise ClientError('there is no statement: barnabas sql "SELECT * FROM topic", or on standard input')
-    if not goes_on:  # nothing is run of a text with a mistake in it
+    if not goes_on:  # a text with a mistake in it is not run at all
         for number, statement in enumerate(given, 1):
             with _telling(number, statement, len(given)):
                 check_text(statement.text)
@@ -158,7 +158,7 @@ def _run_all(session: Session, args: argparse.Namespace) -> int:
 
 @contextmanager
 def _telling(number: int, statement: Written, count: int) -> Iterator[None]:
-    """Say which statement an error is of, if there are several, and its place."""
+    """Report which statement an error is in, if there are several, and point to its position."""
     try:
         yield
     except ClientError as error:
@@ -183,7 +183,7 @@ def _adhoc() -> Any:
 
 
 def _check_schema(configs: dict[str, str]) -> None:
-    """Raises ClientError for a schema that no value can be parsed to. Without the spark extra, a query is told so."""
+    """Raises ClientError for an invalid schema. Without the spark extra nothing is checked: a query reports that."""
     if not configs.get(SCHEMA):
         return
     try:
@@ -250,7 +250,7 @@ def _drop(cluster: Cluster, statement: DropTopic) -> None:
 
 
 def _readers(cluster: Cluster, name: str) -> list[str]:
-    """The query topics and streams that read a topic. Those of a pattern go on without it, and are none of them."""
+    """The query topics and streams that read a topic. Those with a pattern work without it and are left out."""
     topics = {topic.name or "": topic.topic_id for topic in cluster.metadata(None) if not topic.is_internal}
     if name not in topics:
         return []
@@ -282,7 +282,7 @@ def _describe(cluster: Cluster, name: str) -> None:
 
 
 def _statement_of(cluster: Cluster, name: str) -> str:
-    """The statement that makes a topic like this one. Raises ClientError."""
+    """The statement that would create such a topic. Raises ClientError."""
     configs = topic_configs(cluster, [name]).get(name)
     if configs is None:
         raise ClientError(absent(cluster, name))
@@ -329,7 +329,7 @@ def _show(cluster: Cluster, table_of: Callable[[Cluster], str], *, watch: bool) 
 
 
 def _queries(cluster: Cluster) -> str:
-    """The table of all query topics: what the driver said last, or that it says nothing."""
+    """A table of all query topics with the driver's last report, or a note that there is none."""
     names = [topic.name or "" for topic in cluster.metadata(None) if not topic.is_internal]
     queries = {
         name: plan

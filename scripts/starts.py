@@ -1,4 +1,4 @@
-"""Where reading begins, or a group is put: `beginning`, `end`, an offset, so many from the end, or a time."""
+"""Where reading begins, or a group is placed: `beginning`, `end`, an offset, a number from the end, or a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Start(NamedTuple):
-    """`number` is an offset, how many from the end, or ms since 1970."""
+    """`number` is an offset, a count from the end, or milliseconds since 1970."""
 
     kind: Literal["beginning", "end", "offset", "last", "time"]
     number: int = 0
 
 
 def parse_start(text: str | None, now: datetime | None = None, option: str = "--offset") -> Start | None:
-    """None for None. A time without a zone is this machine's. Raises ClientError."""
+    """Parse a start; None for None. A time without a zone is local time. Raises ClientError."""
     if text is None:
         return None
     word = text.strip().lower()

@@ -1,4 +1,4 @@
-"""The statements of `barnabas sql`, taken apart. What follows AS is Spark's SQL, and left as it is."""
+"""Parses the statements of `barnabas sql`. What follows AS is Spark SQL, and left unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from barnabas.scripts.mistakes import did_you_mean
 from barnabas.wire.streams.cursor import Cursor
 from barnabas.wire.streams.tokens import BRACKETED, COMMENT, WORD, SyntaxProblem, lexed
 
-#: The forms of a statement, by its first word.
+#: The forms of each statement, by its first word.
 FORMS = {
     "CREATE": "CREATE TOPIC [IF NOT EXISTS] name [(column TYPE, ...)] [PARTITIONS n] [WITH ('key' = 'value', ...)] "
     "[AS SELECT ...] | CREATE STREAM [IF NOT EXISTS] name [option ...] [INTO topic] [PARTITIONS n] "
@@ -31,7 +31,7 @@ _SHOWN = 60
 
 
 class CreateTopic(NamedTuple):
-    """An ordinary topic, perhaps with columns (DDL), or one made of a query."""
+    """An ordinary topic, perhaps with columns (DDL), or one made from a query."""
 
     name: str
     if_not_exists: bool
@@ -42,7 +42,7 @@ class CreateTopic(NamedTuple):
 
 
 class DropTopic(NamedTuple):
-    """With `cascade` also a topic that query topics or streams read."""
+    """`cascade` also drops a topic that query topics or streams read."""
 
     name: str
     if_exists: bool
@@ -50,7 +50,7 @@ class DropTopic(NamedTuple):
 
 
 class AlterTopic(NamedTuple):
-    """One of the three is given."""
+    """Exactly one of the three is given."""
 
     name: str
     query: str | None = None
@@ -59,7 +59,7 @@ class AlterTopic(NamedTuple):
 
 
 class CreateStream(NamedTuple):
-    """A stream: `text` is what the broker gets, its options and its SELECT with its clauses."""
+    """A stream. `text` is what the broker gets: the options, and the SELECT with its clauses."""
 
     name: str
     if_not_exists: bool
@@ -100,7 +100,7 @@ class Select(NamedTuple):
 
 
 class Explain(NamedTuple):
-    """A stream that is there, a statement that would make one, or a SELECT."""
+    """An existing stream, a statement that would create one, or a SELECT."""
 
     what: str | CreateStream | Select
 
@@ -123,19 +123,19 @@ Statement = (
 
 
 class Written(NamedTuple):
-    """A statement as it is written, without comments, and the line that it begins on, counted from 1."""
+    """A statement as written, without comments, and the line where it begins, counted from 1."""
 
     text: str
     line: int
 
 
 def split(text: str) -> Iterator[str]:
-    """The texts of `written`."""
+    """The texts that `written` yields."""
     return (each.text for each in written(text))
 
 
 def written(text: str) -> Iterator[Written]:
-    """The statements of a text, which `;` ends, without comments. Hints stay. Raises ClientError."""
+    """The statements of a text, each ended by `;`, without comments. Hints stay. Raises ClientError."""
     begin, parts, first = 0, "", -1
     try:
         for token in lexed(text):
@@ -155,7 +155,7 @@ def written(text: str) -> Iterator[Written]:
 
 
 def parse(text: str) -> Statement:
-    """One statement. Raises ClientError with the form that is expected."""
+    """Parse one statement. Raises ClientError with the expected form."""
     word = (re.match(r"[A-Za-z]+", text) or [""])[0].upper()
     if word in ("SELECT", "WITH", "FROM", "VALUES"):
         return Select(text)
@@ -172,7 +172,7 @@ def parse(text: str) -> Statement:
 
 
 class _Parser(Cursor):
-    """A statement, from left to right. All raise SyntaxProblem."""
+    """Reads a statement from left to right. All methods raise SyntaxProblem."""
 
     def statement(self, word: str) -> Statement:
         if word == "INSERT":
@@ -208,7 +208,7 @@ class _Parser(Cursor):
         return CreateTopic(name, quiet, columns, partitions, options, query)
 
     def _columns(self) -> str:
-        """What stands in the parentheses that begin here."""
+        """The content of the parentheses that begin here."""
         opening = self.peek()
         self.inside()
         return self.text[opening.end : self.tokens[self.at - 1].start].strip()
@@ -219,14 +219,14 @@ class _Parser(Cursor):
         return int(self.take().text)
 
     def _query(self) -> str:
-        """The rest, which is Spark's SQL."""
+        """The rest, which is Spark SQL."""
         if self.peek().kind != WORD and not self.peek().says("("):
             raise self.wrong("expected SELECT")
         query, self.at = self.rest(), len(self.tokens)
         return query
 
     def _create_stream(self) -> CreateStream:
-        """What says where a stream goes is cut out; the rest of the text is the stream's own."""
+        """The target of the stream is cut out; the rest of the text is the stream itself."""
         quiet, name = self.takes("IF", "NOT", "EXISTS"), self.topic("stream")
         into, partitions, options = name, -1, dict[str, str]()
         first = self.at

@@ -1,4 +1,4 @@
-"""What the streams driver has said last of queries and streams, in the log that it shares with the broker."""
+"""The streams driver's last report on queries and streams, from the log that it shares with the broker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from barnabas.wire.queries.messages import Status, decode
 
 _STALE_MS = 15_000
 _SOON_SECONDS = 0.5
-_STATUS_MESSAGES = 50  # the newest 50 messages hold one on how the queries are
+_STATUS_MESSAGES = 50  # one of the newest 50 messages reports on the queries
 
 
 def cell(column: str, value: object) -> object:
-    """What a table shows of a figure; a lag that is not known is not none."""
+    """A table's cell for a figure. An unknown lag is shown as unknown, not left empty."""
     if value is None:
         return "unknown" if column == "lag" else ""
     return value
@@ -29,7 +29,7 @@ def cell(column: str, value: object) -> object:
 
 @contextmanager
 def saying_that_spark_starts(cluster: Cluster) -> Iterator[None]:
-    """On a terminal, say why a query is waited for, when no driver runs yet and the answer does not come at once."""
+    """On a terminal, explain the wait for a query if no driver is running yet and the answer takes a while."""
     if not sys.stderr.isatty() or is_fresh(last_status(cluster)):
         yield
         return
@@ -47,12 +47,12 @@ def saying_that_spark_starts(cluster: Cluster) -> Iterator[None]:
 
 
 def is_fresh(status: Status | None) -> bool:
-    """Whether a driver has said lately how the queries are."""
+    """Whether a driver has reported on the queries recently."""
     return status is not None and time.time_ns() // 1_000_000 - status.at_ms < _STALE_MS
 
 
 def last_status(cluster: Cluster) -> Status | None:
-    """The newest message of the driver on how the queries are."""
+    """The driver's newest message about the queries."""
     try:
         key = (QUERIES_TOPIC, 0)
         first, end = list_offsets(cluster, [key], EARLIEST)[key], list_offsets(cluster, [key], LATEST)[key]

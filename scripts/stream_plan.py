@@ -1,4 +1,4 @@
-"""The tasks of a stream, for people: from its source to its topic, as text and as a picture."""
+"""The tasks of a stream for people to read, from its source to its topic, as text or as a picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 def plan_lines(clauses: Clauses, into: str) -> list[Line]:
-    """What the tasks of a stream do, in order."""
+    """What a stream's tasks do, in order."""
     found = [Line(SOURCE, "source", f"topic {clauses.source}, event time {clauses.time}")]
     if clauses.join is not None:
         found.append(Line(SOURCE, "join", _join_text(clauses.join)))

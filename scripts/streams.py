@@ -1,4 +1,4 @@
-"""The statements of `barnabas sql` for streams: a stream is a setting of the topic that it writes."""
+"""The statements of `barnabas sql` for streams. A stream is a setting of the topic that it writes to."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _COLUMNS = (
 
 
 def create(cluster: Cluster, statement: CreateStream) -> None:
-    """Make a stream, and the topic that it writes where that is not there. Raises ClientError."""
+    """Create a stream and, if needed, the topic that it writes to. Raises ClientError."""
     clauses = _parsed(statement.text)
     if statement.name in _streams(cluster):
         if statement.if_not_exists:
@@ -89,7 +89,7 @@ def drop(cluster: Cluster, statement: DropStream) -> None:
 
 
 def control(cluster: Cluster, statement: ControlStream) -> None:
-    """Have a stream rest, go on, or begin anew. Raises ClientError."""
+    """Pause, resume or recalculate a stream. Raises ClientError."""
     name = _topic_of(cluster, statement.name)
     if statement.word == "RECALCULATE":
         run = int(topic_configs(cluster, [name], [STREAM_RUN])[name].get(STREAM_RUN, "0"))
@@ -101,7 +101,7 @@ def control(cluster: Cluster, statement: ControlStream) -> None:
 
 
 def describe(cluster: Cluster, stream: str) -> None:
-    """Show what a stream is. Raises ClientError."""
+    """Show a stream's definition. Raises ClientError."""
     name = _topic_of(cluster, stream)
     configs = topic_configs(cluster, [name], [*STREAM_KEYS, SCHEMA, FORMAT])[name]
     plan = stream_plan_of(configs)
@@ -122,7 +122,7 @@ def describe(cluster: Cluster, stream: str) -> None:
 
 
 def explain(cluster: Cluster, statement: Explain, *, drawn: bool) -> None:
-    """Show the tasks of a stream, as text or drawn. Raises ClientError."""
+    """Show the tasks of a stream, as text or as a picture. Raises ClientError."""
     assert not isinstance(statement.what, Select)
     if isinstance(statement.what, CreateStream):
         into, text = statement.what.into, statement.what.text
@@ -134,7 +134,7 @@ def explain(cluster: Cluster, statement: Explain, *, drawn: bool) -> None:
 
 
 def table_of(cluster: Cluster) -> str:
-    """The table of all streams: what the driver said last, or that it says nothing."""
+    """A table of all streams with the driver's last report, or a note that there is none."""
     status = last_status(cluster)
     fresh = status if status is not None and is_fresh(status) else None
     told = {stream.topic: stream for stream in fresh.streams} if fresh is not None else {}
@@ -164,7 +164,7 @@ def _parsed(text: str) -> Clauses:
 
 
 def _streams(cluster: Cluster) -> dict[str, str]:
-    """The topics that streams write, by the streams' names."""
+    """The topics that streams write to, by the streams' names."""
     names = [topic.name or "" for topic in cluster.metadata(None) if not topic.is_internal]
     found = topic_configs(cluster, names, [STREAM, STREAM_NAME])
     return {configs.get(STREAM_NAME, name): name for name, configs in found.items() if STREAM in configs}

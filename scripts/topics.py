@@ -24,13 +24,13 @@ from barnabas.wire.messages.metadata import MetadataResponseTopic
 from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
-#: Topics whose figures are asked for at one time.
+#: How many topics' figures are requested at a time.
 AT_ONCE = 500
 RETENTION = ["cleanup.policy", "retention.ms", "retention.bytes"]
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
-    """KEY=VALUE arguments. Raises ClientError."""
+    """Parse KEY=VALUE arguments. Raises ClientError."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -41,7 +41,7 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 
 def existing(cluster: Cluster, topic: str) -> dict[int, int]:
-    """The leaders of a topic that is there. Raises ClientError, with the nearest name, for one that is not."""
+    """The leaders of an existing topic. For a missing one, raises ClientError with the nearest name."""
     (found,) = cluster.metadata([topic])
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise ClientError(absent(cluster, topic))
@@ -49,7 +49,7 @@ def existing(cluster: Cluster, topic: str) -> dict[int, int]:
 
 
 def absent(cluster: Cluster, topic: str) -> str:
-    """What the user is told of a topic that is not there."""
+    """The message for a topic that does not exist."""
     names = [known.name or "" for known in cluster.metadata(None)]
     near = difflib.get_close_matches(topic, names, n=1)
     remedy = f"did you mean {near[0]}?" if near else "'barnabas topics list' shows all"
@@ -72,7 +72,7 @@ def create(args: argparse.Namespace) -> int:
 
 
 def list_topics(args: argparse.Namespace) -> int:
-    """Print the topics: their names, one a line; on a terminal, or if it is asked for, with figures."""
+    """Print the topics, one name per line; on a terminal or on request, with figures."""
     with Cluster(args.server) as cluster:
         found = sorted(cluster.metadata(None), key=lambda t: t.name or "")
         topics = [topic for topic in found if args.internal or not topic.is_internal]
@@ -106,7 +106,7 @@ def _figures(
 
 
 def _sizes(cluster: Cluster) -> dict[str, int] | None:
-    """Bytes of each topic, as the brokers say that have its partitions; None where this may not be seen."""
+    """The size of each topic in bytes, added up over the brokers; None if the user may not see it."""
     found: Counter[str] = Counter()
     for node in cluster.node_ids():
         request = DescribeLogDirsRequest(topics=None)
@@ -119,7 +119,7 @@ def _sizes(cluster: Cluster) -> dict[str, int] | None:
 
 
 def _retention(configs: Mapping[str, str]) -> str | None:
-    """How long, and how much of it, a topic is kept."""
+    """How long, and up to which size, a topic is kept."""
     if not configs:
         return None
     policies = configs.get("cleanup.policy", "delete").split(",")
@@ -132,20 +132,20 @@ def _retention(configs: Mapping[str, str]) -> str | None:
 
 
 def _progress(done: int, total: int) -> None:
-    """Say on a terminal how far a long list is."""
+    """Show on a terminal how far a long list is."""
     if total > AT_ONCE and sys.stderr.isatty():
         print(f"\r{min(done, total)} of {total} topics", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
 
 def bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Where partitions begin and where they end, transactions that have not ended included."""
+    """Where partitions begin and end. Open transactions are included."""
     keys = [(topic, partition) for partition in partitions]
     first, end = (list_offsets(cluster, keys, special, isolation=READ_UNCOMMITTED) for special in (EARLIEST, LATEST))
     return {p: offset for (_, p), offset in first.items()}, {p: offset for (_, p), offset in end.items()}
 
 
 def describe(args: argparse.Namespace) -> int:
-    """Print a topic's partitions with their offsets, and the configuration that it sets itself."""
+    """Print a topic's partitions with their offsets, and its own configuration."""
     with Cluster(args.server) as cluster:
         known = sorted(t.name or "" for t in cluster.metadata(None) if args.internal or not t.is_internal)
         for i, name in enumerate([args.topic] if args.topic else known):
@@ -198,7 +198,7 @@ def _describe_as_json(
 
 
 def holder(topic: str, held: OpenTransaction, now: float) -> str:
-    """Who holds the readers of a partition up, and how to end that."""
+    """Who holds up a partition's readers, and how to end that."""
     who = f"Partition {held.partition}: read_committed consumers wait at offset {held.start_offset}"
     where = f"--topic {topic} --partition {held.partition} --start-offset {held.start_offset}"
     if held.known is None:

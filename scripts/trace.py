@@ -1,5 +1,5 @@
-"""`barnabas trace`: the requests that a broker serves, as they come, from its HTTP listener; or from those of several
-nodes, each of which has its own."""
+"""`barnabas trace`: show the requests that a broker serves as they come, from its HTTP listener, or from those of its
+nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT = "http://127.0.0.1:9644"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print requests until interrupted, or until the broker ends."""
+    """Print requests until interrupted or the broker ends."""
     wanted = {name: getattr(args, name) for name in ("topic", "client", "principal", "api") if getattr(args, name)}
     left = args.max_messages
     urls = list(dict.fromkeys(args.url or [DEFAULT]))
@@ -77,7 +77,7 @@ def _lines_of_all(sources: list[Callable[[], Iterator[str]]]) -> Iterator[str]:
 
 
 def _lines(url: str, wanted: dict[str, str], user: str | None, ca: str | None) -> Iterator[str]:
-    """The lines of JSON that the broker sends. Raises ClientError."""
+    """The JSON lines that the broker sends. Raises ClientError."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ClientError(f"--url {url}: expected http://HOST:PORT or https://HOST:PORT")

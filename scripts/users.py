@@ -1,4 +1,4 @@
-"""`barnabas users`: who may log in by SCRAM, asked of a running broker."""
+"""`barnabas users`: manage who may log in with SCRAM, through a running broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from barnabas.wire.messages.describe_user_scram_credentials import (
 
 
 def add(args: argparse.Namespace) -> int:
-    """Give a user a password."""
+    """Set a user's password."""
     password = read_password(args.user)
     wanted = []
     for mechanism in args.mechanism or scram.CODES:
@@ -36,7 +36,7 @@ def add(args: argparse.Namespace) -> int:
 
 
 def remove(args: argparse.Namespace) -> int:
-    """Take a user's passwords away."""
+    """Remove a user's passwords."""
     with Cluster(args.server) as cluster:
         known = dict(_described(cluster)).get(args.user, {})
     gone = [ScramCredentialDeletion(args.user, scram.CODES[each]) for each in args.mechanism or known]
@@ -54,7 +54,7 @@ def list_users(args: argparse.Namespace) -> int:
 
 
 def show_users(users: Iterable[tuple[str, Mapping[str, int]]], *, as_json: bool) -> None:
-    """Print users with the iterations of each of their mechanisms."""
+    """Print users with the iteration count of each of their mechanisms."""
     rows: list[tuple[object, ...]] = [
         (
             user,
@@ -74,7 +74,7 @@ def _alter(args: argparse.Namespace, request: AlterUserScramCredentialsRequest) 
 
 
 def _described(cluster: Cluster) -> list[tuple[str, dict[str, int]]]:
-    """Users, and the iterations of each of their mechanisms."""
+    """Users, with the iteration count of each of their mechanisms."""
     answer = cluster.any(DescribeUserScramCredentialsRequest(users=None), DescribeUserScramCredentialsResponse)
     check(answer.error_code, "Users", answer.error_message)
     return [

@@ -99,9 +99,12 @@ class Flusher:
 
         The call must not raise, and finds the vnode's `error` set in the second case.
         """
+        if vnode.error is not None:  # it has no offsets any more
+            call()
+            return
         if offset > vnode.log_end_offset:
             raise ValueError(f"offset {offset} is beyond the log end {vnode.log_end_offset}")
-        if vnode.error is not None or vnode.high_watermark >= offset:
+        if vnode.high_watermark >= offset:
             call()
             return
         pending = self._pending_of(vnode)

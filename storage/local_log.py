@@ -240,8 +240,7 @@ class LocalLog(ABC):
             self._load()
 
     def _load(self) -> Opened:
-        if self._error is not None:
-            raise self._error
+        self._check()
         try:
             try:
                 if self.needs_recovery:
@@ -254,6 +253,12 @@ class LocalLog(ABC):
             raise self.refused("load", error) from error
         except CorruptLogError as error:
             raise self._fail("load", error) from error
+
+    def _check(self) -> None:
+        """Raises StorageError if the partition is offline, without what earlier raises of that error have left in it:
+        each would add to its traceback, and keep all that was at work then."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
 
     def _recover(self) -> None:
         self.recovery_point = recover_partition(self._io, self.directory, self.recovery_point, self._config, self._tell)
@@ -380,8 +385,7 @@ class LocalLog(ABC):
 
     def begin_flush(self) -> LocalFlushJob | None:
         if self._opened is None:
-            if self._error is not None:
-                raise self._error
+            self._check()
             return None
         return self._begin_flush(self._opened)
 

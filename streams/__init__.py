@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the `wal` data source known to a session. An error of it that nobody catches is one line from then on.
+    """Make the `wal` data source known to a session. From then on, an uncaught error of it is shown as one line.
 
-    Raises ImportError, in one line, without pyspark; WalError where the workers' Python cannot run it.
+    Raises ImportError, in one line, without pyspark, and WalError if the workers' Python cannot run it.
     """
     try:
         from barnabas.streams.source.source import WalDataSource
@@ -32,7 +32,7 @@ def register(spark: SparkSession) -> None:
     tell_in_one_line()
     check_workers(spark)
     spark.dataSource.register(WalDataSource)
-    # Filters narrow what is read and what goes to the JVM; Spark asks for it to be switched on.
+    # Filters narrow what is read and passed to the JVM. Spark wants this to be enabled explicitly.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 

@@ -36,14 +36,14 @@ from barnabas.streams.wal import LogDir, WalError, plan
 from barnabas.streams.wal.local_broker import log_dir_of
 from barnabas.wire.streams.tokens import problem
 
-#: Topics up to this size, on disk and uncompressed, are read here. At four times as much both ways take as long.
+#: Topics up to this size, on disk and uncompressed, are read here. At four times as much, both ways take equally long.
 SMALL_BYTES = 16 << 20
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 class AdHoc:
-    """Spark for the SELECTs of one user: it starts with the first one, and stays for those that follow."""
+    """Spark for one user's SELECTs: it starts with the first one, and stays for those that follow."""
 
     def __init__(self, server: str, data_dir: str | None, master: str) -> None:
         self._server, self._data_dir, self._master = server, data_dir, master
@@ -51,9 +51,9 @@ class AdHoc:
         self._views: set[str] = set()
 
     def select(self, query: str, limit: int | None) -> pa.Table:
-        """At most `limit` rows of a query, or all; its progress goes to stderr.
+        """At most `limit` rows of a query, or all. Progress is shown on stderr.
 
-        The broker's data directory is where it says, unless `data_dir` was given. Raises ClientError, in one line.
+        The broker reports its data directory, unless `data_dir` is given. Raises ClientError, in one line.
         """
         steps = _Steps()
         try:
@@ -85,7 +85,7 @@ class AdHoc:
             raise ClientError("Spark's JVM has ended: start barnabas sql again") from None
 
     def _forget(self) -> None:
-        """Spark is of no use any more. It ends with this process, or with whoever else in it has started it."""
+        """Give up the session. Spark ends with this process, or with whoever else in it started it."""
         self._spark = None
         self._views.clear()
 
@@ -98,7 +98,7 @@ class AdHoc:
         return self._spark
 
     def _end_jobs(self) -> None:
-        """What was interrupted must not go on behind the next statement."""
+        """An interrupted job must not continue during the next statement."""
         if self._spark is not None:
             try:
                 self._spark.sparkContext.cancelAllJobs()
@@ -106,8 +106,8 @@ class AdHoc:
                 self._forget()
 
     def _analysed(self, spark: SparkSession, cluster: Cluster, log_dir: LogDir, query: str) -> DataFrame:
-        """The query, with a view for each topic that Spark asks for, wherever in the query it stands."""
-        for view in self._views:  # of what was there when they were made
+        """The query, with a view for each topic that Spark asks for, wherever in the query it occurs."""
+        for view in self._views:  # the topics' state when the views were created
             spark.catalog.dropTempView(view)
         self._views.clear()
         while True:
@@ -125,12 +125,12 @@ class AdHoc:
 
 
 def select(server: str, data_dir: str | None, master: str, query: str, limit: int | None) -> pa.Table:
-    """One query. Raises as `AdHoc.select`."""
+    """Run one query. Raises like `AdHoc.select`."""
     return AdHoc(server, data_dir, master).select(query, limit)
 
 
 def _was_interrupted(error: BaseException) -> bool:
-    """Whether Spark's error is of a job that Ctrl-C has ended."""
+    """Whether Spark's error concerns a job that Ctrl-C has ended."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, KeyboardInterrupt):
@@ -140,7 +140,7 @@ def _was_interrupted(error: BaseException) -> bool:
 
 
 def _in_our_words(error: PySparkException, query: str) -> str:
-    """An error of Spark's as the statements of query topics say it, with the place of a syntax error."""
+    """A Spark error in the words of the query topics' statements, with the position of a syntax error."""
     told, condition = error.getMessageParameters() or {}, error.getCondition() or ""
     if condition == "UNRESOLVED_ROUTINE":
         return no_function(told.get("routineName", "").strip("`"))
@@ -158,32 +158,32 @@ def _in_our_words(error: PySparkException, query: str) -> str:
 
 
 class _Steps:
-    """How far a SELECT is, for its user: in a step without a measure, or with a number of tasks done of a job."""
+    """A SELECT's progress for its user: a step without a measure, or the number of completed tasks of a job."""
 
     def __init__(self) -> None:
         self._step = "starting Spark"
         self._tasks: Any = None
 
     def enter(self, step: str, spark: SparkSession | None = None) -> None:
-        """The next step begins; with a session, its tasks are counted."""
+        """Begin the next step. With a session, its tasks are counted."""
         if spark is not None:
             self._tasks = spark.sparkContext.statusTracker()
         self._step = step
 
     def told(self) -> tuple[float | None, str]:
-        """The part of the tasks that is done, where that is known, and a text."""
+        """The part of the tasks that is done, if known, and a text."""
         done, all_tasks = self._counted()
         if not all_tasks:
             return None, self._step
         return done / all_tasks, f"reading, {done} of {all_tasks} tasks done"
 
     def _counted(self) -> tuple[int, int]:
-        """Tasks that are done and all tasks, of the stages that run."""
+        """The completed tasks and all tasks of the running stages."""
         if self._tasks is None:
             return 0, 0
         try:
             found = [self._tasks.getStageInfo(stage) for stage in self._tasks.getActiveStageIds()]
-        except Exception:  # Spark has ended: what reads its answer will say why
+        except Exception:  # Spark has ended; whoever reads its answer will report why
             return 0, 0
         running = [stage for stage in found if stage is not None]
         return sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running)
@@ -199,7 +199,7 @@ def infer(server: str, data_dir: str | None, topic: str) -> str:
 
 
 def frame_of(spark: SparkSession, log_dir: LogDir, source: Source) -> DataFrame:
-    """A topic's records, with the columns that query topics see of them. Raises QueryError, WalError."""
+    """A topic's records, with the columns that query topics see. Raises QueryError, WalError."""
     topic, values = source.name, value_columns(source)
     options = {"path": log_dir.path, "topic": topic}
     if values.names:
@@ -215,7 +215,7 @@ def frame_of(spark: SparkSession, log_dir: LogDir, source: Source) -> DataFrame:
         register(spark)
         frame = spark.read.format("wal").options(**options).schema(schema).load()
     else:
-        # A batch becomes a task.
+        # Each batch becomes a task.
         tasks = spark.sparkContext.defaultParallelism
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(found.num_rows // tasks + 1))
         frame = spark.createDataFrame(found.combine_chunks(), schema)
@@ -227,13 +227,13 @@ def _columns(kinds: Mapping[str, str]) -> StructType:
 
 
 def _small(log_dir: LogDir, topic: str, options: Mapping[str, str], schema: StructType) -> pa.Table | None:
-    """All of a topic that is small, read here: Spark takes seconds to start the Python workers of its source."""
+    """The whole of a small topic, read here: Spark takes seconds to start the Python workers of its source."""
     splits = plan(log_dir, log_dir.ranges(log_dir.partitions(topic)))
     if sum(split.end - split.start for split in splits) > SMALL_BYTES:
         return None
     target = arrow_schema(schema)
     rows = rows_of(parse(options), target)
-    batches = [pa.RecordBatch.from_pylist([], schema=target)]  # Spark takes no table without any
+    batches = [pa.RecordBatch.from_pylist([], schema=target)]  # Spark accepts no table without batches
     size = 0
     for split in splits:
         for batch in rows.batches(split):

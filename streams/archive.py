@@ -22,7 +22,7 @@ _SECONDS = 180
 
 
 def main() -> int:
-    """Make it, and say so; without Java or Spark there is nothing to make."""
+    """Make the archive, and report it. Without Java or Spark there is nothing to make."""
     try:
         check_java()
         import pyspark
@@ -35,7 +35,7 @@ def main() -> int:
     try:
         _run(f"-XX:ArchiveClassesAtExit={made} -Xlog:disable -XX:TieredStopAtLevel=1")
         shutil.move(made, ARCHIVE)
-    except Exception as error:  # it only makes the start quicker
+    except Exception as error:  # the archive only makes the start faster
         print(f"no archive of Spark's classes: {str(error).splitlines()[0]}")
     return 0
 
@@ -52,12 +52,12 @@ def _run(java_options: str) -> None:
         _work(spark)
         spark.stop()
     finally:
-        process.stdin.close()  # the JVM ends, and writes its classes
+        process.stdin.close()  # the JVM exits, and writes its classes
         process.wait(_SECONDS)
 
 
 def _work(spark: SparkSession) -> None:
-    """A little of everything that queries, SELECTs in the terminal and exports do."""
+    """Run a little of everything that queries, SELECTs in the terminal and exports do."""
     from pyspark.sql import functions as F
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 

@@ -14,17 +14,17 @@ from typing import BinaryIO, TextIO
 _SAID_BYTES, _LINES = 65536, 3
 _ENDED = "JAVA_GATEWAY_EXITED"
 _ERROR = re.compile("Error|Exception")
-# The first line after a traceback's indented ones, without the name of the error.
+# The first line after a traceback's indented ones, without the error's name.
 _MET_IN_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?:[\w.]+: )?(.+)")
-# What a task of a job that failed has met last: the words behind the names of the task and of the error.
+# The last error in a task of a failed job: the text after the names of the task and the error.
 _MET_IN_A_TASK = re.compile(r"most recent failure: Lost task .*?\): (?:[\w.$]+: )?(.+)")
-# Py4J's own first line says nothing, the next one has the error of Java.
+# Py4J's own first line says nothing; the next one has Java's error.
 _CALLING = re.compile(r"\AAn error occurred while calling .*\n: (?:[\w.$]+: )?")
 _NO_MATTER = ("WARNING: ", "NOTE: ", "Picked up ", "at ")
 
 
 def in_one_line(error: BaseException) -> str:
-    """What is wrong, by an error of Spark's: where that is what a task or its worker met, what that says of it."""
+    """The message of a Spark error. If a task or its worker caused it, the message of that cause."""
     text = _CALLING.sub("", str(error).strip())
     if met := _MET_IN_PYTHON.findall(text) or _MET_IN_A_TASK.findall(text):
         return str(met[-1])
@@ -32,19 +32,21 @@ def in_one_line(error: BaseException) -> str:
 
 
 class CapturedOutput:
-    """A stream that still leads to the terminal, and what was said meanwhile."""
+    """A stream that still leads to the terminal, and the output captured meanwhile."""
 
     def __init__(self, terminal: TextIO, said: BinaryIO) -> None:
         self.terminal = terminal
         self._said = said
 
     def why(self, error: BaseException) -> str:
-        """Why Spark does not start, in one line: of a Java that ended, what it said of it, as `error` only has that it
-        ended; of anything else what `error` has."""
+        """Why Spark does not start, in one line.
+
+        If Java ended, `error` says only that, so the line is from Java's output. Otherwise it is from `error`.
+        """
         return (_ENDED in str(error) and self._complaint()) or in_one_line(error)
 
     def _complaint(self) -> str:
-        """What was said from the first error on, without where in the code that was."""
+        """The output from the first error on, without code locations."""
         text = os.pread(self._said.fileno(), _SAID_BYTES, 0).decode(errors="replace")
         lines = [line.strip() for line in text.splitlines()]
         lines = [line for line in lines if line and not line.startswith(_NO_MATTER)]
@@ -53,7 +55,7 @@ class CapturedOutput:
 
 @contextmanager
 def spark_output_captured(out: TextIO) -> Iterator[CapturedOutput]:
-    """Take standard output and error away from this process and those that it starts, until left.
+    """Redirect standard output and error of this process and its children, until the context is left.
 
     `out` may be standard error.
     """

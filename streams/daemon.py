@@ -21,12 +21,12 @@ _LOADED = ("pyarrow.compute", "barnabas.streams.windows.source", "barnabas.strea
 
 
 def load(kind: str) -> None:
-    """Load what workers of a kind need."""
+    """Load what workers of this kind need."""
     if kind == _OF_RECORDS:
         for name in (kind, *_LOADED):
             importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # a collection in a worker would write to, and so copy, all that is shared
+    gc.freeze()  # a collection in a worker would write to all shared memory, and so copy it
 
 
 if __name__ == "__main__":

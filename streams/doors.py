@@ -8,7 +8,7 @@ _said: set[str] = set()
 
 
 def warn_shut(door: str, instead: str, error: BaseException) -> None:
-    """Say once in a process which part of a library is another one than was known here, and what that costs."""
+    """Warn once per process that a part of a library is not as expected, and what that costs."""
     if door not in _said:
         _said.add(door)
         lines = str(error).splitlines() or [type(error).__name__]

@@ -13,25 +13,25 @@ from pathlib import Path
 
 NEEDED = 17
 _REMEDY = "install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
-#: With three times as much the JVM takes 0.25 GB more, and as much CPU for a backlog.
+#: With three times as much, the JVM takes 0.25 GB more and the same CPU for a backlog.
 _YOUNG = "-XX:MaxNewSize=64m"
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
-#: Where a user may have given options to all of Java, or to Spark's.
+#: Variables with which a user may have set options for all of Java, or for Spark's.
 _GIVEN = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
-#: The classes that Spark loads, ready for use; `python -m barnabas.streams.archive` makes it. A JVM ignores one that is
-#: not there, or of another Java or Spark.
+#: An archive of the classes that Spark loads; `python -m barnabas.streams.archive` makes it. A JVM ignores one that is
+#: missing or belongs to another Java or Spark.
 ARCHIVE = Path(sys.prefix) / "barnabas-spark.jsa"
 
 
 class JavaError(Exception):
-    """There is no Java, or too old a one; the message is one line with the remedy."""
+    """Java is missing or too old; the message is one line with the remedy."""
 
 
 def check_java() -> None:
-    """Raises JavaError where Spark's Java is missing or too old."""
+    """Raises JavaError if Spark's Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
@@ -45,14 +45,14 @@ def check_java() -> None:
 
 
 def options(*, brief: bool = False) -> str:
-    """Options of the JVM, for `spark.driver.extraJavaOptions`.
+    """JVM options, for `spark.driver.extraJavaOptions`.
 
-    With `brief` code is compiled quickly rather than well, for what ends soon. Spark looks through the message of a
-    failed batch with a regular expression that needs a deep stack: with Java's own the reason is lost.
+    `brief` is for processes that end soon: code is compiled quickly rather than well. Spark searches the message of a
+    failed batch with a regular expression that needs a deep stack; with Java's default, the reason is lost.
     """
     found = [
         "-Xss16m",
-        "-Xms64m",  # Java's own choice begins with a 64th of the machine's memory, and gives none of it back
+        "-Xms64m",  # Java's default starts with a 64th of the machine's memory, and never returns any of it
         "-XX:SharedArchiveFile=" + str(ARCHIVE),
         "-Xshare:auto",
         "-Xlog:cds=off",
@@ -63,9 +63,11 @@ def options(*, brief: bool = False) -> str:
 
 
 def collector() -> list[str]:
-    """The garbage collector that takes least of the CPU, as nobody waits for its pauses: Java's own choice takes a
-    sixth more for a backlog of streams. New objects have little room, most of which they would fill and leave filled.
-    None where the user has chosen one, as Java does not start with two.
+    """The garbage collector that takes the least CPU, because nobody waits for its pauses.
+
+    Java's default takes a sixth more for a backlog of streams. The space for new objects is small, as they would
+    otherwise fill a large one and leave it filled. Empty if the user has chosen a collector, as Java does not start
+    with two.
     """
     given = [os.environ.get(name, "") for name in _GIVEN]
     spec = find_spec("pyspark")

@@ -6,7 +6,7 @@ import logging
 
 
 def warn_not_built(what: str, instead: str) -> None:
-    """Say in the log which part in C is missing; the callers do so once in a process."""
+    """Log which C part is missing. Callers do so once per process."""
     logging.getLogger("barnabas.streams").warning(
         "the %s in C is not built, the slower one %s is used: install a C compiler and run `pip install -e .` again",
         what,

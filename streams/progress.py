@@ -13,15 +13,15 @@ _ANEW = "\r\x1b[K"  # go back, clear the line
 
 
 def bar(part: float) -> str:
-    """A part of the whole, 0 to 1."""
+    """A bar for a part of the whole, from 0 to 1."""
     return f"[{'#' * round(part * _WIDTH):-<{_WIDTH}}]"
 
 
 @contextmanager
 def shown(out: TextIO, look: Callable[[], tuple[float | None, str]]) -> Iterator[None]:
-    """While this is open, tell on `out` twice a second what `look` gives: the part that is done, if known, and a text.
+    """Inside this context, show twice a second on `out` what `look` returns: the part done, if known, and a text.
 
-    The part is drawn on a terminal only. `look` is called in a thread of its own, and must not raise.
+    The bar is drawn on a terminal only. `look` is called in its own thread, and must not raise.
     """
     stop = threading.Event()
     thread = threading.Thread(target=_show, args=(out, look, stop), daemon=True)

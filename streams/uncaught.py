@@ -18,7 +18,7 @@ _RAISED = re.compile(rf"^{re.escape(WalError.__module__)}\.\w+: (.+)", re.MULTIL
 
 
 def in_one_line(error: BaseException) -> str | None:
-    """What the source says is wrong; None for an error that is not its own."""
+    """The source's message about an error; None if the error is not the source's own."""
     if isinstance(error, WalError):
         return str(error)
     if type(error).__module__.startswith("pyspark.") and (found := _RAISED.findall(str(error))):
@@ -38,7 +38,7 @@ _before = sys.excepthook
 
 
 def tell_in_one_line() -> None:
-    """From now on, for errors that nobody catches."""
+    """From now on, show uncaught errors in one line."""
     global _before
     if sys.excepthook is not _hook:
         _before, sys.excepthook = sys.excepthook, _hook

@@ -5,8 +5,7 @@
     with Broker(num_partitions=3) as broker:
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
 
-With pytest the fixtures `barnabas_broker` and `barnabas_topic` are there once the package is installed
-(`barnabas.testing.plugin`).
+The package brings the fixtures `barnabas_broker` and `barnabas_topic` for pytest (`barnabas.testing.plugin`).
 """
 
 from barnabas.testing.broker import Broker, BrokerError

@@ -1,7 +1,7 @@
-"""A broker process of a test's own: started, killed, started again, and with faults on request.
+"""A broker process for one test: it can be started, killed and restarted, and can have faults on request.
 
-The process ends with the one that made it, however that ends: it reads commands from standard input, and when that is
-closed it is gone. Its data is removed at the end, unless the test says where it is.
+The process ends with the test process, however that ends: it reads commands from standard input, and exits when that
+closes. Its data is removed at the end, unless the test chose the directory.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from barnabas.client.errors import check
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
-#: A start takes a third of a second. This is for a machine that does much else.
+#: A start takes a third of a second. This timeout is for a busy machine.
 START_SECONDS = 60.0
 _READY, _SET = "barnabas is ready on ", "faults set"
 _LAST_LINES = 40
 
 
 class BrokerError(Exception):
-    """The broker did not start, or has ended; the message has the last lines of its log."""
+    """The broker did not start, or has ended. The message has the last lines of its log."""
 
 
 class Broker:
     """A broker on a free port of 127.0.0.1. It starts with the `with` block, or with `start()`.
 
-    Properties of the server are arguments, with `_` for each dot: `Broker(num_partitions=3)`; or they are given as they
-    are: `Broker({"log.segment.bytes": 1 << 20})`. `data_dir` is where the data is to stay; without it a temporary
-    folder goes with the broker.
+    Server properties are arguments with `_` for each dot, as in `Broker(num_partitions=3)`, or a mapping, as in
+    `Broker({"log.segment.bytes": 1 << 20})`. `data_dir` is a directory for data that stays; without it, the data is in
+    a temporary folder and removed with the broker.
 
-    `async with Broker() as broker` is the same under trio and asyncio: their loops run meanwhile.
+    `async with Broker() as broker` does the same under trio and asyncio, without blocking the event loop.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Broker:
         self._process: subprocess.Popen[str] | None = None
         self._changed = threading.Condition()
         self._is_ready, self._faults_set = False, 0
-        self._asking = threading.Lock()  # for faults: each asker waits for its own answer
+        self._asking = threading.Lock()  # for faults: each caller waits for its own answer
 
     # --- for clients --------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT for any client; the port stays the same when the broker is started again."""
+        """HOST:PORT for any client. The port stays the same after a restart."""
         return f"{HOST}:{self._port}"
 
     @property
@@ -80,16 +80,16 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """What the broker has said so far, over all of its starts."""
+        """The broker's log so far, from all of its starts."""
         return "".join(self._log)
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
-        """Make a topic. Raises what our client raises where that cannot be."""
+        """Create a topic. Raises ClientError if that fails."""
         with Cluster(self.bootstrap_servers) as cluster:
             settings = {key: _text(value) for key, value in (config or {}).items()}
             made = create_topic(cluster, name, settings, partitions=partitions)
@@ -122,7 +122,7 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """Stop cleanly. Raises BrokerError if it does not within a minute; it is killed then."""
+        """Stop cleanly. If that takes over a minute, the broker is killed and BrokerError is raised."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -134,7 +134,7 @@ class Broker:
             raise BrokerError(self._told("the broker did not stop")) from None
 
     def kill(self) -> None:
-        """SIGKILL: the broker crashes. `start` starts it again, with the same port and data."""
+        """Crash the broker with SIGKILL. `start` restarts it with the same port and data."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -163,7 +163,7 @@ class Broker:
 
     @contextlib.contextmanager
     def slow_disk(self, seconds: float) -> Iterator[None]:
-        """Within it, each sync of a file takes that much longer, as on a disk that is busy or worn."""
+        """Inside this context, each file sync takes this much longer, as on a busy or worn disk."""
         self._set(disk_seconds=seconds)
         try:
             yield
@@ -172,7 +172,7 @@ class Broker:
 
     @contextlib.contextmanager
     def frozen_disk(self) -> Iterator[None]:
-        """Within it, no sync of a file ends: nothing new is acknowledged. What waits goes on behind it."""
+        """Inside this context, no file sync completes, so nothing new is acknowledged. Afterwards they complete."""
         self._set(disk_seconds=None)
         try:
             yield
@@ -180,8 +180,9 @@ class Broker:
             self._set(disk_seconds=0)
 
     def lose_answers(self, api: str = "Produce", count: int = 1) -> None:
-        """The next requests of an API (`Produce`, `Fetch`, `OffsetCommit`, ...) are carried out, and instead of the
-        answer the client sees its connection close: what happened is for the client to find out.
+        """Carry out the next requests of an API (`Produce`, `Fetch`, `OffsetCommit`, ...), but close the connection.
+
+        The client gets no answer, and must find out by itself what happened.
         """
         self._set(lose=[api, count])
 
@@ -195,7 +196,7 @@ class Broker:
         process, wanted = self._process, self._faults_set + 1
         if process is None or process.stdin is None or process.poll() is not None:
             if process is not None and faults == {"disk_seconds": 0}:
-                return  # it has crashed meanwhile, and its faults with it
+                return  # it has crashed meanwhile, which ended the faults too
             raise BrokerError(self._told("the broker is not running"))
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(faults) + "\n")
@@ -236,12 +237,12 @@ class Broker:
 
 
 def _text(value: object) -> str:
-    """A property as it stands in a file."""
+    """A property's value as a properties file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Run what blocks, whichever library the loop is of."""
+    """Run a blocking call in a thread, under trio or asyncio."""
     import sniffio
 
     if sniffio.current_async_library() == "trio":

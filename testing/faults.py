@@ -1,4 +1,4 @@
-"""What goes wrong in a broker when a test asks for it: a disk that is slow or stands still, answers that get lost."""
+"""Faults that a test can request in a broker: a slow or frozen disk, and lost answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.wire.types import Message, SizedChunk
 
 
 class FaultyIo(Io):
-    """The real calls, with a disk that takes its time. No sync runs on the event loop: that one goes on."""
+    """The real calls, on a slow disk. No sync runs on the event loop, so the loop stays free."""
 
     syncs_on_the_spot = False
 
@@ -23,7 +23,7 @@ class FaultyIo(Io):
         self._seconds: float | None = 0.0
 
     def take(self, seconds: float | None) -> None:
-        """From now on a sync takes so many seconds longer; with None it does not end until this is called again."""
+        """From now on, a sync takes `seconds` longer; with None it blocks until the next call of this method."""
         with self._changed:
             self._seconds = seconds
             self._changed.notify_all()
@@ -44,17 +44,17 @@ class FaultyIo(Io):
 
 
 class Lost:
-    """Which answers are lost: how many of each API."""
+    """How many answers to lose, for each API."""
 
     def __init__(self) -> None:
         self._left: Counter[str] = Counter()
 
     def lose(self, api: str, count: int) -> None:
-        """Lose the next answers of an API. Any thread may ask."""
+        """Lose the next answers of an API. Any thread may call this."""
         self._left[api] = count
 
     def takes(self, api: str) -> bool:
-        """Whether an answer is lost now."""
+        """Whether to lose this answer."""
         if self._left[api] <= 0:
             return False
         self._left[api] -= 1
@@ -62,7 +62,7 @@ class Lost:
 
 
 class Losing(Endpoint):
-    """An endpoint some of whose answers get lost."""
+    """An endpoint that loses some of its answers."""
 
     __slots__ = ("_inner", "_lost")
 
@@ -78,5 +78,5 @@ class Losing(Endpoint):
 
 
 def losing(lost: Lost, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint) -> Handlers:
-    """The broker's handlers, some of whose answers get lost."""
+    """The broker's handlers, which lose some of their answers."""
     return Handlers(parts, endpoint=lambda *args, **options: Losing(endpoint(*args, **options), lost))

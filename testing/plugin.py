@@ -1,11 +1,11 @@
-"""pytest's fixtures: a broker for the session, and a topic for each test.
+"""Fixtures for pytest: a broker for the session, and a topic for each test.
 
     def test_orders(barnabas_broker, barnabas_topic):
         producer = KafkaProducer(bootstrap_servers=barnabas_broker.bootstrap_servers)
         producer.send(barnabas_topic, b"hello")
 
-A test that has used the broker and fails shows what the broker has said since the test began. For a broker of other
-properties, override `barnabas_properties` (a fixture of the session's scope that gives a mapping).
+If a test that used the broker fails, its report shows what the broker has logged since the test began. For other
+properties of the broker, override `barnabas_properties` (a session-scoped fixture that returns a mapping).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _MOST_NAME = 180
 
 @pytest.fixture(scope="session")
 def barnabas_properties() -> Mapping[str, object]:
-    """Properties of the server."""
+    """The properties of the server."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def barnabas_broker(barnabas_properties: Mapping[str, object], pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """A broker that runs for the session (of each worker, with pytest-xdist)."""
+    """A broker for the whole session (one for each worker with pytest-xdist)."""
     from barnabas.testing import Broker
 
     with Broker(barnabas_properties) as broker:
@@ -43,7 +43,7 @@ def barnabas_broker(barnabas_properties: Mapping[str, object], pytestconfig: pyt
 
 @pytest.fixture
 def barnabas_topic(barnabas_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """The name of a topic of the test's own, with one partition."""
+    """The name of a new topic for this test, with one partition."""
     test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:_MOST_NAME]
     name = f"{test}-{uuid.uuid4().hex[:8]}"
     barnabas_broker.create_topic(name)
@@ -52,13 +52,13 @@ def barnabas_topic(barnabas_broker: Broker, request: pytest.FixtureRequest) -> s
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note where the broker's log begins for this test."""
+    """Note where this test's part of the broker's log begins."""
     item.stash[_begins] = len(broker.log) if (broker := _broker_of(item)) is not None else 0
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Show the broker's log with a failure."""
+    """Add the broker's log to a failure's report."""
     outcome = yield
     report = outcome.get_result()
     broker = _broker_of(item)
@@ -68,5 +68,5 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def _broker_of(item: pytest.Item) -> Broker | None:
-    """The broker that a test uses, if it has been started."""
+    """The broker that a test uses, if it was started."""
     return item.config.stash.get(_running, None) if "barnabas_broker" in getattr(item, "fixturenames", ()) else None

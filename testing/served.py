@@ -1,7 +1,7 @@
 """The process of a test's broker: `python -m barnabas.testing.served KIND DATA_DIR HOST:PORT KEY=VALUE...`.
 
-It is `barnabas serve`, and takes faults as lines of JSON on standard input. When that ends, whoever has made the broker
-is gone, and so is the broker; its data too, if KIND is `temporary`.
+This is `barnabas serve`, and also takes faults as JSON lines on standard input. When its input ends, the test process
+is gone, so the broker ends, too. If KIND is `temporary`, its data is removed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from barnabas.broker.main import serve
 from barnabas.broker.node import Node
 from barnabas.testing.faults import FaultyIo, Lost, losing
 
-#: The data goes with whoever has made the broker.
+#: The data is removed together with the broker.
 TEMPORARY = "temporary"
 
 
 def main() -> int:
-    """Serve until a signal ends it, or standard input does."""
+    """Serve until a signal comes or standard input ends."""
     kind, data_dir, address, *properties = sys.argv[1:]
     io, lost = FaultyIo(), Lost()
     left = data_dir if kind == TEMPORARY else None

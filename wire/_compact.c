@@ -1,4 +1,4 @@
-/* The work of compaction on the bytes of a log: the last offset of each key, and batches without what is superseded.
+/* The byte-level work of compaction: finds the last offset of each key, and removes superseded records from batches.
  *
  * A KeyMap has the last offset of each key of a range of offsets, by a keyed 128-bit hash of the key. It is filled batch
  * by batch (index, index_records), then asked which records stay (filter, filter_records). Its twin in Python is in
@@ -45,7 +45,7 @@ static inline void store(uint8_t *p, int size, uint64_t value) {
     }
 }
 
-/* Bytes that grow. Until there are some, `room` is a guess of how many. */
+/* A growing buffer. Until it is allocated, `room` is a guess of its size. */
 typedef struct {
     uint8_t *bytes;
     size_t used, room;
@@ -130,7 +130,7 @@ static void siphash(const uint64_t secret[2], const uint8_t *p, size_t size, uin
 
 typedef struct {
     uint64_t hash[2];
-    int64_t after; /* the offset after the last one of the key; 0 where the slot is empty */
+    int64_t after; /* the offset after the last one of the key; 0 if the slot is empty */
 } Slot;
 
 typedef struct {
@@ -138,7 +138,7 @@ typedef struct {
     Slot *slots;
     size_t size, most, count;
     uint64_t secret[2];
-    int busy; /* a call works on it without the interpreter */
+    int busy; /* a call is using it without holding the interpreter */
 } KeyMap;
 
 /* The slot of a key, or the empty one where it would be. There is one: `most` is less than `size`. */
@@ -198,7 +198,7 @@ typedef struct {
     const uint8_t *start, *after_time, *key, *end;
 } Record;
 
-/* The next record of a batch, behind `previous`; 0 for bytes that are none. */
+/* The next record of a batch, after `previous`; 0 if the bytes are not a record. */
 static inline int next(const uint8_t **at, const uint8_t *stop, const Batch *batch, int64_t previous, Record *record) {
     const uint8_t *pos = *at;
     int64_t length, delta;
@@ -222,7 +222,7 @@ static inline int next(const uint8_t **at, const uint8_t *stop, const Batch *bat
     return 1;
 }
 
-/* Whether the bytes are the records that the batch says. */
+/* Whether the bytes are the records that the batch header announces. */
 static int is_whole(const uint8_t *at, const uint8_t *stop, const Batch *batch) {
     Record record;
     int64_t previous = batch->base - 1;
@@ -233,7 +233,7 @@ static int is_whole(const uint8_t *at, const uint8_t *stop, const Batch *batch) 
     return batch->count >= 0 && at == stop;
 }
 
-/* Note the keys from offset `start` on; the last offset that is noted, or needs not be. `full` if there is no room. */
+/* Index the keys from offset `start` on. Returns the last offset that is indexed or need not be; `full`: no room. */
 static int64_t note_keys(KeyMap *map, const uint8_t *at, const uint8_t *stop, const Batch *batch, int64_t start,
                          int *full) {
     Record record;
@@ -241,7 +241,7 @@ static int64_t note_keys(KeyMap *map, const uint8_t *at, const uint8_t *stop, co
     int64_t previous = batch->base - 1;
     *full = 0;
     for (int32_t i = 0; i < batch->count; i++) {
-        if (!next(&at, stop, batch, previous, &record)) break; /* does not happen: `is_whole` has looked */
+        if (!next(&at, stop, batch, previous, &record)) break; /* cannot happen: `is_whole` has checked it */
         if (record.offset >= start && record.key_size >= 0) {
             Slot *slot = slot_of(map, record.key, (size_t)record.key_size, hash);
             if (slot->after == 0) {
@@ -263,7 +263,7 @@ static int64_t note_keys(KeyMap *map, const uint8_t *at, const uint8_t *stop, co
 /* --- what stays --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t latest; /* the last offset that the map speaks of: all records after it stay */
+    int64_t latest; /* the last offset that the map covers: all records after it stay */
     int64_t now, horizon;
 } Rules;
 
@@ -281,7 +281,7 @@ static inline int stays(const KeyMap *map, const Batch *batch, const Record *rec
     return slot_of(map, record->key, (size_t)record->key_size, hash)->after <= record->offset + 1;
 }
 
-/* Write the records that stay with timestamps relative to the horizon; 0 no memory, -1 a timestamp too far from it. */
+/* Write the remaining records with timestamps relative to the horizon; 0: no memory, -1: a timestamp is too far off. */
 static int rebase(const KeyMap *map, const uint8_t *at, const uint8_t *stop, const Batch *batch, const Rules *rules,
                   Out *out) {
     Record record;
@@ -309,7 +309,7 @@ static int rebase(const KeyMap *map, const uint8_t *at, const uint8_t *stop, con
     return 1;
 }
 
-/* Write the records of a batch that stay; 0 for bytes that are no records, -1 no memory. */
+/* Write the remaining records of a batch; 0: the bytes are not records, -1: no memory. */
 static int retain(const KeyMap *map, const uint8_t *at, const uint8_t *stop, const Batch *batch, const Rules *rules,
                   Out *out, Kept *kept) {
     Record record;
@@ -369,10 +369,10 @@ static int is_among(int64_t wanted, const int64_t *sorted, size_t count) {
 
 typedef struct {
     int64_t read, kept, opaque;
-    Py_ssize_t dropped; /* where the last batch was, if nothing of it stays; else -1 */
+    Py_ssize_t dropped; /* the position of the last batch if nothing of it stays; else -1 */
 } Figures;
 
-/* What of one batch stays, as a batch; 0 no memory. */
+/* What remains of one batch, as a batch; 0: no memory. */
 static int filter_batch(const KeyMap *map, const uint8_t *p, const Batch *batch, const Rules *rules,
                         const int64_t *lasts, size_t lasts_count, Out *out, Figures *figures, int *is_dropped) {
     size_t mark = out->used;

@@ -1,4 +1,4 @@
-/* CRC-32C (RFC 3720, appendix B.4): by the processor's instruction where it has one, else by eight tables. */
+/* CRC-32C (RFC 3720, appendix B.4): by the processor's instruction if it has one, otherwise with eight tables. */
 #ifndef BARNABAS_CRC32C_H
 #define BARNABAS_CRC32C_H
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Lines of text to the records of a batch, and records to text, as `barnabas produce` and `consume` have them.
+/* Turns lines of text into the records of a batch, and records into text, for `barnabas produce` and `consume`.
  *
  * encode(...) makes the records of a batch from lines; fill(...) writes the records of a batch in a form. What they give
  * is what wire/lines.py says; that module falls back to the codecs in Python where this one was not built.
@@ -135,7 +135,7 @@ done:
     return result;
 }
 
-/* A length and its bytes: 0 if they are not there. -1 is null. */
+/* A length and its bytes; 0 if they are incomplete. -1 is null. */
 static int blob(const uint8_t **pos, const uint8_t *end, const uint8_t **data, int64_t *size) {
     if (!number(pos, end, 32, size) || *size < -1 || *size > end - *pos) return 0;
     *data = *pos;
@@ -163,7 +163,7 @@ static int add_headers(Buffer *out, const Record *record) {
     int64_t size;
     for (int64_t i = 0; i < record->header_count; i++) {
         if (i && !add(out, ",", 1)) return 0;
-        blob(&pos, record->end, &data, &size); /* they were looked at */
+        blob(&pos, record->end, &data, &size); /* they have been checked */
         if (!add_blob(out, data, size) || !add(out, "=", 1)) return 0;
         blob(&pos, record->end, &data, &size);
         if (!add_blob(out, data, size)) return 0;
@@ -171,7 +171,7 @@ static int add_headers(Buffer *out, const Record *record) {
     return 1;
 }
 
-/* Whether headers end where their record does. */
+/* Whether the headers end at the end of their record. */
 static int headers_fit(const uint8_t *pos, const uint8_t *end, int64_t count) {
     const uint8_t *data;
     int64_t size;

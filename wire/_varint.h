@@ -1,4 +1,4 @@
-/* Varints of records (wire/varint.py), for the modules in C that walk them. Each gives 0 for bytes that are none. */
+/* Varints of records (wire/varint.py), for the C modules that walk them. Each function returns 0 for invalid bytes. */
 #ifndef BARNABAS_VARINT_H
 #define BARNABAS_VARINT_H
 #include <stdint.h>

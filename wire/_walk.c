@@ -1,4 +1,4 @@
-/* One walk over the records of a batch: are they what the batch header says, and what may be asked of all of them.
+/* One walk over the records of a batch: whether they match the batch header, and what may be asked about all of them.
  *
  * Two functions, both over the decompressed records of one batch, whose CRC has been checked:
  * check(...) judges a producer's records; find_time(...) looks a timestamp up. Their twins in Python are in wire/walk.py,
@@ -22,11 +22,11 @@ typedef struct {
 
 typedef struct {
     const uint8_t *at, *stop;
-    int64_t index;       /* of the record that is next */
+    int64_t index;       /* of the next record */
     const char *problem; /* of that record, set when `next` fails */
 } Walk;
 
-/* Pass over a length and so many bytes; -1 is null. */
+/* Skip a length and that many bytes; -1 is null. */
 static inline int blob(const uint8_t **pos, const uint8_t *end, int64_t *size) {
     if (!number(pos, end, 32, size) || *size < -1 || *size > end - *pos) return 0;
     if (*size > 0) *pos += *size;
@@ -62,7 +62,7 @@ static int headers(const uint8_t **pos, const uint8_t *end) {
     return 1;
 }
 
-/* The next record; `whole` looks at its value and headers, too. 0, with a problem, if it is not one. */
+/* The next record; `whole` also checks its value and headers. 0, with a problem, if it is not one. */
 static inline int next(Walk *walk, int64_t base_timestamp, int whole, Record *record) {
     int64_t length, size;
     const uint8_t *pos = walk->at;
@@ -185,13 +185,13 @@ done:
     return result;
 }
 
-/* 1 found, 0 not, -1 damaged. */
+/* 1: found, 0: not found, -1: damaged. */
 static int find(Walk *walk, int64_t count, int64_t base_timestamp, int64_t base_offset, int64_t append_time, int stamped,
                 int64_t wanted, int64_t lo, int64_t hi, Record *record) {
     for (int64_t i = 0; i < count; i++) {
         if (!next(walk, base_timestamp, 0, record)) return -1;
         if (stamped) record->timestamp = append_time;
-        record->delta += base_offset; /* the caller has seen that this is not out of range */
+        record->delta += base_offset; /* the caller has checked that this is in range */
         if (record->timestamp >= wanted && record->delta >= lo && record->delta < hi) return 1;
     }
     return 0;

@@ -1,4 +1,4 @@
-"""What ACLs are made of: Kafka's operations, kinds of resources, patterns and permissions, by their codes.
+"""The parts of ACLs, by their codes: Kafka's operations, kinds of resources, patterns and permissions.
 
 Source: KIP-11, KIP-290 (patterns), KIP-373 (tokens of other users).
 """
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-#: The name of the one resource of the kind CLUSTER.
+#: The name of the only resource of the kind CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
 #: Stands for every resource, and for every host.
 WILDCARD = "*"
-#: In a filter: whatever it is.
+#: In a filter: matches everything.
 ANY = 1
 
 
@@ -47,7 +47,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-#: The operations that there are for each kind of resource.
+#: The operations of each kind of resource.
 OPERATIONS_OF: Mapping[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         Operation.READ,
@@ -82,7 +82,7 @@ OPERATIONS_OF: Mapping[ResourceType, tuple[Operation, ...]] = {
 
 
 class PatternType(IntEnum):
-    """How an ACL names its resources. ANY and MATCH stand in filters only."""
+    """How an ACL names its resources. ANY and MATCH occur in filters only."""
 
     ANY = 1
     MATCH = 2
@@ -91,7 +91,7 @@ class PatternType(IntEnum):
 
 
 class Permission(IntEnum):
-    """What an ACL says. ANY stands in filters only."""
+    """Whether an ACL allows or denies. ANY occurs in filters only."""
 
     ANY = 1
     DENY = 2
@@ -119,7 +119,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs are meant: None and ANY match all."""
+    """Selects ACLs; None and ANY match all."""
 
     type: int = ANY
     name: str | None = None
@@ -140,7 +140,7 @@ class AclFilter(NamedTuple):
         )
 
     def _matches_name(self, acl: Acl) -> bool:
-        """Whether the pattern is the one asked for; with MATCH, whether it is about a resource of that name."""
+        """Whether the pattern is the requested one; with MATCH, whether it covers a resource of that name."""
         if self.pattern not in (PatternType.ANY, PatternType.MATCH, acl.pattern):
             return False
         if self.name is None or self.name == acl.name:

@@ -1,7 +1,7 @@
 """Record batches, format version 2 (KIP-98): the unit that producers send, segments hold and consumers fetch.
 
-A batch is opaque on the hot path: `validate` reads its 61-byte header and checks the CRC, `patch` sets the two fields
-that stand outside the CRC. A producer's records are walked once, by `wire.walk`; only `iter_records` decodes them.
+A batch is opaque on the hot path: `validate` reads its 61-byte header and checks the CRC; `patch` sets the two fields
+that the CRC does not cover. A producer's records are walked once, by `wire.walk`; only `iter_records` decodes them.
 
 Layout (big-endian): base offset i64, length i32 (of what follows it), partition leader epoch i32, magic i8, CRC32C u32
 (of what follows it), attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer id i64,
@@ -26,7 +26,7 @@ from barnabas.wire.varint import read_long_varint, write_varint
 
 MAGIC = 2
 HEADER_SIZE = 61
-LOG_OVERHEAD = 12  # base offset and length: what the length field does not count
+LOG_OVERHEAD = 12  # base offset and length: the bytes that the length field does not count
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 CREATE_TIME = 0
@@ -34,7 +34,7 @@ LOG_APPEND_TIME = 1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 OFFSET_AND_LENGTH = struct.Struct(">qi")
-PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: all that an append changes
+PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: everything that an append changes
 PREFIX_SIZE = PREFIX.size
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _CRC = struct.Struct(">I")
@@ -53,7 +53,7 @@ _DELETE_HORIZON_BIT = 0x40
 # Seven one-byte fields: length, attributes, timestamp delta, offset delta, key length, value length, header count.
 _MIN_RECORD_SIZE = 7
 
-#: The most that one batch may decompress to, where a caller states no other bound.
+#: The most that one batch may decompress to, unless a caller gives another limit.
 MAX_DECOMPRESSED = 128 * 1024 * 1024
 
 
@@ -102,7 +102,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Set by compaction: the base timestamp then holds the time from which tombstones may go."""
+        """Set by compaction: the base timestamp is then the time from which tombstones may be removed."""
         return bool(self.attributes & _DELETE_HORIZON_BIT)
 
 
@@ -143,7 +143,7 @@ def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
 
 
 def parse_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
-    """The header at `pos`, unchecked except for its presence (`KafkaError` CORRUPT_MESSAGE)."""
+    """The header at `pos`. Only its presence is checked (`KafkaError` CORRUPT_MESSAGE)."""
     try:
         return BatchHeader(*HEADER.unpack_from(buf, pos))
     except struct.error:
@@ -151,7 +151,7 @@ def parse_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
 
 
 def check(buf: BytesLike, pos: int = 0) -> BatchHeader:
-    """The header of the batch at `pos` after the checks that any stored batch passes: length, magic and CRC."""
+    """The header of the batch at `pos`, after the checks that any stored batch passes: length, magic and CRC."""
     header = parse_header(buf, pos)
     if header.magic != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"batch of format version {header.magic}; only version 2 is served")
@@ -164,7 +164,7 @@ def check(buf: BytesLike, pos: int = 0) -> BatchHeader:
 
 
 def size_at(buf: BytesLike, pos: int) -> int:
-    """How long the batch at `pos` says that it is; of less than a header, that of a header."""
+    """The length that the batch at `pos` claims, but at least that of a header."""
     if pos + LOG_OVERHEAD > len(buf):
         return HEADER_SIZE
     size: int = OFFSET_AND_LENGTH.unpack_from(buf, pos)[1] + LOG_OVERHEAD
@@ -172,7 +172,7 @@ def size_at(buf: BytesLike, pos: int) -> int:
 
 
 def validate(buf: BytesLike) -> BatchHeader:
-    """The header of the batch at the start of `buf` after the checks of a produce request; no record is decoded.
+    """The header of the batch at the start of `buf`, after the checks of a produce request. No record is decoded.
 
     Raises `KafkaError`: CORRUPT_MESSAGE for a wrong length or CRC, INVALID_RECORD for an old format, an implausible
     record count, an unknown codec, or a producer id without sequence.
@@ -193,7 +193,7 @@ def validate(buf: BytesLike) -> BatchHeader:
 
 
 def iter_batches(buf: BytesLike) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole batches in `buf` with their bytes. One cut off at the end, as fetch responses have, is left out."""
+    """The complete batches in `buf`, with their bytes. One cut off at the end, as in fetch responses, is left out."""
     view = memoryview(buf)
     pos = 0
     while len(view) - pos >= HEADER_SIZE:
@@ -210,14 +210,14 @@ def iter_batches(buf: BytesLike) -> Iterator[tuple[BatchHeader, memoryview]]:
 def iter_records(buf: BytesLike, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
     """The records of the batch at the start of `buf`. Strict: a wrong length, count or order is INVALID_RECORD.
 
-    The CRC is not checked here; a reader of untrusted bytes calls `check` first.
+    The CRC is not checked here: first call `check` for untrusted bytes.
     """
     header, data = records_data(buf, max_decompressed)
     return decode_records(header, data)
 
 
 def decode_records(header: BatchHeader, data: bytes) -> Iterator[Record]:
-    """As `iter_records`, for who has decompressed the records already."""
+    """Like `iter_records`, for records that are already decompressed."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
     size = len(data)
@@ -348,13 +348,13 @@ def build_marker(marker: Marker, timestamp: int) -> bytes:
 
 
 def marker_of(buf: BytesLike) -> Marker | None:
-    """The marker that the control batch at the start of `buf` is; None for other control records.
+    """The marker in the control batch at the start of `buf`; None for other control records.
 
-    Raises KafkaError INVALID_RECORD where it is neither.
+    Raises KafkaError INVALID_RECORD if it is neither.
     """
     header = parse_header(buf)
     record = next(iter_records(buf), None)
-    if record is None:  # compaction keeps the batch, for its producer's sake
+    if record is None:  # compaction keeps the empty batch to preserve the producer's state
         return None
     kind = control_type(record.key)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
@@ -383,8 +383,8 @@ def build_batch(
 ) -> bytes:
     """One batch with `records`.
 
-    `last_offset_delta` is the last record's unless stated: compaction keeps the original, and an empty batch that only
-    carries an offset range has no record to take it from. `append_time` is the batch's timestamp under LOG_APPEND_TIME.
+    `last_offset_delta` defaults to that of the last record: compaction keeps the original, and an empty batch that only
+    carries an offset range has no record. `append_time` is the batch's timestamp under LOG_APPEND_TIME.
     """
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     max_timestamp = NO_TIMESTAMP
@@ -424,7 +424,7 @@ def build_batch(
 
 
 def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
-    """A record as it stands in a batch, its length first; the deltas are to the batch's base timestamp and offset."""
+    """A record as stored in a batch, with its length first. The deltas are to the batch's base timestamp and offset."""
     content = bytearray(1)  # attributes: unused
     write_varint(content, timestamp_delta)
     write_varint(content, offset_delta)
@@ -438,7 +438,7 @@ def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> by
 
 
 def write_headers(out: bytearray, headers: Sequence[tuple[str, bytes | None]]) -> None:
-    """The headers of a record as they stand at its end."""
+    """The headers of a record, as stored at its end."""
     write_varint(out, len(headers))
     for name, value in headers:
         _write_blob(out, name.encode())
@@ -460,7 +460,7 @@ def assemble_batch(
     base_sequence: int = -1,
     leader_epoch: int = -1,
 ) -> bytes:
-    """One batch of encoded records, one after the other, which are compressed with the codec that `attributes` name."""
+    """One batch of consecutive encoded records. They are compressed with the codec that `attributes` name."""
     codec = attributes & _CODEC_MASK
     payload = compress(codec, records, level) if codec else records
     out = bytearray(HEADER_SIZE)
@@ -493,7 +493,7 @@ def seal(buf: bytearray | memoryview) -> None:
 
 
 def with_append_time(header: BatchHeader, buf: BytesLike, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
-    """A new 61-byte header for the batch in `buf`: placed at `base_offset`, all its records stamped `now_ms`."""
+    """A new 61-byte header for the batch in `buf`, with this `base_offset`, and `now_ms` as the time of all records."""
     out = bytearray(
         HEADER.pack(
             base_offset,
@@ -525,7 +525,7 @@ def with_max_timestamp(buf: BytesLike, max_timestamp: int) -> bytes:
 
 
 def repack(header: BatchHeader, records: BytesLike, codec: int, level: int | None = None) -> bytes:
-    """The batch of this header and these decompressed records under another codec."""
+    """The batch with this header and these decompressed records, compressed with another codec."""
     return assemble_batch(
         records,
         records_count=header.records_count,
@@ -545,9 +545,9 @@ def repack(header: BatchHeader, records: BytesLike, codec: int, level: int | Non
 def find_time(
     buf: BytesLike, wanted: int, lo: int, hi: int, *, max_decompressed: int = MAX_DECOMPRESSED
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record at offset `lo` up to `hi` that is not older than `wanted`.
+    """(offset, timestamp) of the first record from offset `lo` to `hi` that is not older than `wanted`.
 
-    The batch is at the start of `buf`. Raises KafkaError INVALID_RECORD where it is damaged.
+    The batch is at the start of `buf`. Raises KafkaError INVALID_RECORD if it is damaged.
     """
     header, data = records_data(buf, max_decompressed)
     try:

@@ -1,10 +1,10 @@
 """Flat parse and build functions, generated from a construct tree (`wire.schema.Entity`).
 
 Runs of fixed-size values, together with the length prefix or tag count that follows them, become one `unpack_from` or
-`pack`; arrays of fixed-size structures one `iter_unpack`. Strings are decoded from the frame, record data is handed on
-as a view of it. `decode(buf, pos, end)` reads past `end` at most by failing: a slice that comes out short moves `pos`
-beyond `end`, and either the next read raises or the last check does. `room` bounds the elements of all arrays of a
-message together: a byte or two of a frame can stand for a structure that takes hundreds in memory.
+`pack`; an array of fixed-size structures becomes one `iter_unpack`. Strings are decoded from the frame; record data is
+passed on as a view of it. Reading past `end` always fails in `decode(buf, pos, end)`: a slice that comes out short
+moves `pos` beyond `end`, and then either the next read or the last check raises. `room` limits the elements of all
+arrays of a message together, because a byte or two of a frame can stand for a structure that takes hundreds in memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNFIT = (struct.error, IndexError, ValueError, OverflowError, TypeError, Attrib
 
 
 def skip_tags(buf: BytesLike, pos: int, end: int, count: int) -> int:
-    """The position behind a block of `count` tagged fields, none of which is known."""
+    """The position after a block of `count` unknown tagged fields."""
     if count >= 0x80:
         count, pos = more(buf, pos, count)
     for _ in range(count):
@@ -116,7 +116,7 @@ def _fixed_codes(entity: Entity) -> list[str] | None:
 
 
 class _Source:
-    """Lines of a function under construction, with the constants that they name."""
+    """The lines of a function under construction, and the constants that they use."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -137,7 +137,7 @@ class _Source:
         return self._constants[key]
 
     def packer(self, stem: str, fmt: str) -> str:
-        """The bound method of the Struct for a format."""
+        """The bound method of the Struct for this format."""
         key = (stem, fmt)
         if key not in self._constants:
             self._constants[key] = name = self.fresh(stem)
@@ -147,7 +147,7 @@ class _Source:
         return self._constants[key]
 
     def default(self, value: Any) -> str:
-        """An expression for a default: literals stay literals, an empty list is made anew."""
+        """An expression for a default: literals stay literals, an empty list is created each time."""
         if value is None or isinstance(value, (bool, int, str, bytes)) or value == []:
             return repr(value)
         return self.constant("D", value)
@@ -173,7 +173,7 @@ class _Decoder(_Source):
     def flush(self) -> None:
         if not self.run:
             return
-        if len(self.run) == 1 and self.run[0][0] == "B":  # most often a length: indexing is quickest
+        if len(self.run) == 1 and self.run[0][0] == "B":  # most often a length: indexing is fastest
             self.add(f"{self.run.pop()[1]} = buf[pos]; pos += 1")
             return
         codes = "".join(code for code, _ in self.run)
@@ -198,7 +198,7 @@ class _Decoder(_Source):
         return n
 
     def value(self, con: C.Construct) -> str:
-        """Emit the reading of a value; gives the expression that holds it after the next flush."""
+        """Emit code that reads a value. Returns the expression that holds it after the next flush."""
         con = _plain(con)
         code = _code(con)
         if code is not None:
@@ -256,7 +256,7 @@ class _Decoder(_Source):
         return x
 
     def fixed_elements(self, entity: Entity, codes: list[str], n: str, x: str) -> None:
-        """Structures of fixed size in one `iter_unpack`, provided that every tag block is empty."""
+        """Read structures of fixed size with one `iter_unpack`, provided that every tag block is empty."""
         names = [self.fresh() for _ in codes]
         pad = "x" if entity.flexible else ""
         size = struct.calcsize(">" + "".join(codes) + pad)
@@ -299,7 +299,7 @@ class _Decoder(_Source):
         return x
 
     def call(self, entity: Entity, values: dict[str, str]) -> str:
-        """The construction of a structure, positional as that is quickest; trailing defaults are left out."""
+        """An expression that constructs a structure: positional, which is fastest, and without trailing defaults."""
         given = [values.get(name) for name in entity.cls.__struct_fields__]
         while given and given[-1] is None:
             given.pop()
@@ -381,7 +381,7 @@ class _Encoder(_Source):
         con = _plain(con)
         code = _code(con)
         if code is not None:
-            if code.endswith("s"):  # struct would cut or pad what has another length
+            if code.endswith("s"):  # struct would cut or pad a value of another length
                 x = self.fresh()
                 self.add(f"{x} = {expression}")
                 self.add(f"if len({x}) != {code[:-1]}: bad_length(len({x}))")
@@ -518,9 +518,9 @@ class MessageCodec(Generic[M]):
         self._encode = _encoder(entity)
 
     def decode(self, buf: BytesLike, pos: int = 0, max_elements: int = UNBOUNDED) -> tuple[M, int]:
-        """Parse the message that begins at `pos`: (message, position behind it).
+        """Parse the message that begins at `pos`. Returns the message and the position after it.
 
-        Record data comes as views into `buf`. Raises ProtocolError for whatever does not fit, and for more than
+        Record data comes as views into `buf`. Raises ProtocolError for anything invalid, and for more than
         `max_elements` in all arrays together.
         """
         try:
@@ -531,7 +531,7 @@ class MessageCodec(Generic[M]):
             raise ProtocolError(f"{self.cls.__name__} v{self.version}: {error}") from None
 
     def encode(self, message: M) -> list[SizedChunk]:
-        """The message as chunks whose concatenation is its wire form; record data is passed on as it is.
+        """The message as chunks whose concatenation is its wire form. Record data is passed on unchanged.
 
         Raises ProtocolError for values that this version cannot carry.
         """
@@ -557,7 +557,7 @@ _codecs: dict[tuple[type[Message], int], MessageCodec[Any]] = {}
 
 
 def message_codec(cls: type[M], version: int) -> MessageCodec[M]:
-    """The generated codec of a message in a version, made on first use.
+    """The generated codec of a message in one version, made on first use.
 
     Raises ProtocolError if Kafka has no such version of the message.
     """
@@ -568,7 +568,7 @@ def message_codec(cls: type[M], version: int) -> MessageCodec[M]:
 
 
 class Compiled(C.Construct):
-    """The construct interface over generated functions, for who holds a tree: `schema(...).compile()`."""
+    """The construct interface to the generated functions: the result of `schema(...).compile()`."""
 
     def __init__(self, entity: Entity) -> None:
         super().__init__()

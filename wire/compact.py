@@ -1,14 +1,14 @@
-"""What compaction does with bytes: the last offset of each key, and batches without the records that are superseded.
+"""The byte-level work of compaction: finds the last offset of each key, and removes superseded records from batches.
 
-In C where that is built (`_compact.c`), with twins in Python that give the same results for any bytes, which a test
-holds them to. A `KeyMap` is filled over a range of offsets, then asked which records stay.
+It is done in C if that was built (`_compact.c`). Python versions give the same results for any bytes, which a test
+checks. Fill a `KeyMap` over a range of offsets, then ask which records stay.
 
-A key is known by a hash of 128 bits under a secret that is random for each map. Who writes records does not know the
-secret, so it cannot make two keys that are taken for one, which would lose records.
+A key is identified by a 128-bit hash with a random secret for each map. Clients do not know the secret, so they cannot
+construct two keys that collide, which would lose records.
 
-`latest` is the last offset that the map speaks of. A record up to there stays if its key has no later record in the
-map; but a tombstone (a null value) goes when the delete horizon of its batch has passed (KIP-534). Records after
-`latest` stay. Offsets never change, nor do the offsets that a batch covers.
+`latest` is the last offset that the map covers. A record up to there stays if its key has no later record in the map;
+but a tombstone (a null value) is removed when its batch's delete horizon has passed (KIP-534). Records after `latest`
+stay. Offsets never change, nor does the offset range of a batch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from barnabas.wire.aliases import BytesLike
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.varint import read_long_varint, write_varint
 
-#: Why `index` and `filter` end: a batch is not whole yet; the map is full; the next batch is one that they leave to the
-#: caller (compressed, transactional, control); the next batch is damaged; it is at or behind the end.
+#: Why `index` and `filter` stop: a batch is incomplete; the map is full; the next batch is left to the caller
+#: (compressed, transactional, control); the next batch is damaged; the next batch is at or after the end.
 MORE, FULL, SPECIAL, DAMAGED, END = range(5)
 
 TRANSACTIONAL, CONTROL, HORIZON = 0x10, 0x20, 0x40
@@ -38,7 +38,7 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class _Found(NamedTuple):
-    """A record of a batch: what is asked of it, and where in the bytes it stands."""
+    """The part of a record that matters here, and its position in the bytes."""
 
     offset: int
     timestamp: int
@@ -50,7 +50,7 @@ class _Found(NamedTuple):
 
 
 class KeyMapInPython:
-    """The twin of the map in C. One call at a time."""
+    """The Python version of the map in C. One call at a time."""
 
     def __init__(self, slots: int, most: int, secret: BytesLike, /) -> None:
         """Room for `most` keys, in `slots` slots of `SLOT_BYTES`."""
@@ -66,12 +66,12 @@ class KeyMapInPython:
     def index(
         self, data: BytesLike, pos: int, low: int, high: int, start: int, end: int, /
     ) -> tuple[int, int, int, int]:
-        """Note the keys of the records from offset `start` on, batch by batch from `pos` up to a batch at `end`.
+        """Index the keys of the records from offset `start` on, batch by batch from `pos` up to a batch at `end`.
 
-        The batches have offsets from `low` up to `high`, or are damaged. Gives the position of the batch where it
-        stopped, the least offset that it may have, the last offset that is noted or needs not be (-1 if there is
-        none), and why it stopped. A full map may stop in the middle of a batch. A batch whose records cannot be read
-        is passed over.
+        The batches have offsets from `low` up to `high`, or are damaged. Returns the position of the batch where it
+        stopped, the least offset that this batch may have, the last offset that is indexed or need not be (-1 if there
+        is none), and why it stopped. A full map may stop in the middle of a batch. A batch whose records cannot be read
+        is skipped.
         """
         if not 0 <= pos <= len(data) or low < 0 or high > _MOST_OFFSET:
             raise ValueError("a bound out of range")
@@ -96,9 +96,8 @@ class KeyMapInPython:
     def index_records(
         self, records: BytesLike, count: int, base_offset: int, last_offset: int, start: int, /
     ) -> tuple[int, bool]:
-        """As `index`, of the decompressed records of one batch: the last offset, and whether the map is full.
-
-        Raises ValueError for what is not its records.
+        """Like `index`, for one batch's decompressed records. Returns the last offset, and whether the map is full.
+        Raises ValueError if these are not its records.
         """
         return self._note(bytes(records), _header(count, base_offset, last_offset), start)
 
@@ -125,10 +124,10 @@ class KeyMapInPython:
     ) -> tuple[bytes, int, int, int, int, int, int, int]:
         """What stays of the batches from `pos` on, which have offsets from `low` up to `high`, or are damaged.
 
-        `horizon` is from when on tombstones may go that are seen for the first time. `lasts` are the last offsets of
-        batches that stay even when they are empty: sorted, an array of 64-bit numbers. Gives the batches, the position
-        where it stopped, the least offset there, why; the position of the last batch if nothing of it stays, else -1;
-        how many records were read, how many stay, and how many batches could not be read and so stay.
+        `horizon` is the removal time for tombstones seen for the first time. `lasts` are the last offsets of batches
+        that stay even if empty: a sorted array of 64-bit numbers. Returns the batches, the position where it stopped,
+        the least offset there, and why; the position of the last batch if nothing of it stays, else -1; how many
+        records were read, how many stay, and how many batches could not be read and therefore stay.
         """
         if not 0 <= pos <= len(data) or memoryview(lasts).nbytes % 8 or low < 0 or high > _MOST_OFFSET:
             raise ValueError("a bound out of range")
@@ -174,10 +173,10 @@ class KeyMapInPython:
         horizon: int,
         /,
     ) -> tuple[bytes | None, int, int, int, int]:
-        """What stays of the decompressed records of one batch: None if that is all of them, unchanged.
+        """What stays of the decompressed records of one batch; None if that is all of them, unchanged.
 
-        With it come how many stay, the base and the maximum timestamp, and whether the first is a delete horizon.
-        Raises ValueError for what is not its records.
+        Also returns how many stay, the base and maximum timestamp, and whether the former is a delete horizon. Raises
+        ValueError if these are not its records.
         """
         header = _header(count, base_offset, last_offset, base_timestamp, max_timestamp, attributes)
         return self._retain(bytes(records), header, latest, now, horizon)
@@ -213,7 +212,7 @@ class KeyMapInPython:
 
 
 def _batch_at(data: BytesLike, pos: int, low: int, high: int) -> tuple[batch.BatchHeader | None, int]:
-    """The header of the whole batch at `pos`; where there is none, why."""
+    """The header of the complete batch at `pos`; without one, the reason."""
     if len(data) - pos < batch.HEADER_SIZE:
         return None, MORE
     header = batch.parse_header(data, pos)
@@ -247,7 +246,7 @@ def _header(
 
 
 def _records(data: bytes, header: batch.BatchHeader) -> Iterator[_Found]:
-    """The records of a batch. Raises ValueError where the bytes are not what the header says."""
+    """The records of a batch. Raises ValueError if the bytes contradict the header."""
     pos, previous = 0, -1
     if header.records_count < 0:
         raise ValueError("a negative count of records")
@@ -285,7 +284,7 @@ def _blob(data: bytes, pos: int) -> tuple[bytes | None, int]:
 
 
 def _rebased(records: bytes, header: batch.BatchHeader, kept: list[_Found], horizon: int) -> bytes | None:
-    """The records with timestamps relative to the horizon; None where one is too far from it."""
+    """The records with timestamps relative to the horizon; None if one is too far from it."""
     out = bytearray()
     for record in kept:
         timestamp = header.max_timestamp if header.attributes & _APPEND_TIME else record.timestamp
@@ -300,7 +299,7 @@ def _rebased(records: bytes, header: batch.BatchHeader, kept: list[_Found], hori
 
 
 def emptied(header: batch.BatchHeader) -> bytes:
-    """The batch without its records: the offsets, the producer and its sequences stay."""
+    """The batch without its records. The offsets, the producer and its sequences stay."""
     return batch.assemble_batch(
         b"",
         records_count=0,
@@ -319,7 +318,7 @@ def emptied(header: batch.BatchHeader) -> bytes:
 def remade(
     header: batch.BatchHeader, records: BytesLike, count: int, base_timestamp: int, max_timestamp: int, horizon: int
 ) -> bytes:
-    """The batch with these records in the place of its own. `horizon` says that the base timestamp is a horizon."""
+    """The batch with these records instead of its own. `horizon` says that the base timestamp is a horizon."""
     return batch.assemble_batch(
         records,
         records_count=count,
@@ -360,11 +359,11 @@ def index_batches_in_python(
     indexed_timestamp: int,
     /,
 ) -> tuple[bytes, bytes, int, int, int, int]:
-    """The entries of both indexes for whole batches that stand at `position` of a segment.
+    """The entries of both indexes for complete batches, which begin at `position` in a segment.
 
-    Gives the offset index as 64-bit numbers of this machine, the time index as in its file, and then what the next call
-    begins with, as this one does: bytes since the last entry, the newest timestamp, the last offset of its batch, the
-    newest timestamp that is indexed.
+    Returns the offset index as 64-bit numbers in native order, the time index as in its file, and the state for the
+    next call, in the form of this call's arguments: bytes since the last entry, the newest timestamp, the last offset
+    of its batch, and the newest indexed timestamp.
     """
     entries, times, pos = array("Q"), bytearray(), 0
     while len(data) - pos >= batch.HEADER_SIZE:
@@ -389,9 +388,9 @@ def index_batches_in_python(
 
 KeyMap = KeyMapInPython
 index_batches = index_batches_in_python
-#: What a slot of a map takes; in Python a slot is an entry of a dict with its key and its value.
+#: The size of a map's slot; in Python, a dict entry with its key and value.
 SLOT_BYTES = 200
-#: Whether the work is done in C.
+#: Whether the C version is used.
 NATIVE = False
 try:
     from barnabas.wire import _compact

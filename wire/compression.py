@@ -1,7 +1,7 @@
-"""The four codecs of a record batch, bounded against decompression bombs.
+"""The four codecs of record batches, protected against decompression bombs.
 
-Formats: gzip members, LZ4 frames, Zstandard frames, and for snappy the xerial stream of snappy-java (what the Java
-client writes) or one raw snappy block (what librdkafka writes). Several members or frames may follow one another.
+Formats: gzip members, LZ4 frames, Zstandard frames, and for snappy either the xerial stream of snappy-java (written by
+the Java client) or one raw snappy block (written by librdkafka). Several members or frames may follow one another.
 
 Invariant: `decompress` never allocates much more than `max_size` bytes, whatever the input claims.
 """
@@ -30,7 +30,7 @@ class CompressionType(IntEnum):
     ZSTD = 4
 
 
-# What a level left open means. LZ4's own default would be the slow high-compression mode; 1 is its fast mode.
+# The level if none is given. LZ4's own default would be the slow high-compression mode; 1 is its fast mode.
 _DEFAULT_LEVEL = {CompressionType.GZIP: 6, CompressionType.LZ4: 1, CompressionType.ZSTD: 3}
 _MODULES: dict[int, Any] = {
     CompressionType.GZIP: cramjam.gzip,
@@ -45,7 +45,7 @@ _INT32 = struct.Struct(">i")
 
 _FIRST_GUESS = 4096
 # cramjam reports a full output buffer with the text of Rust's WriteZero error; there is no separate exception type.
-# A private door, see docs/decisions/0020-private-doors.md.
+# This relies on an internal detail, see docs/decisions/0020-private-doors.md.
 _OVERFLOW = "failed to write whole buffer"
 
 
@@ -57,7 +57,7 @@ class TooLarge(KafkaError):
 
 
 def compress(codec: int, data: BytesLike, level: int | None = None) -> bytes:
-    """`data` as one compressed unit. `level` has the codec's own meaning; snappy has none."""
+    """`data` as one compressed unit. `level` has the codec's own meaning; snappy ignores it."""
     if codec == CompressionType.NONE:
         return bytes(data)
     if codec == CompressionType.SNAPPY:
@@ -75,7 +75,7 @@ def compress(codec: int, data: BytesLike, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: BytesLike, max_size: int) -> bytes:
-    """The uncompressed bytes; `KafkaError` when damaged, truncated, or larger than `max_size`."""
+    """The uncompressed bytes. Raises `KafkaError` if the data is damaged, truncated, or larger than `max_size`."""
     if codec == CompressionType.NONE:
         if len(data) > max_size:
             raise TooLarge(max_size)
@@ -85,7 +85,7 @@ def decompress(codec: int, data: BytesLike, max_size: int) -> bytes:
     module = _MODULES.get(codec)
     if module is None:
         raise _unknown(codec)
-    # The output size is unknown until it is there: guess, and grow fourfold while the guess was too small.
+    # The output size is unknown beforehand: guess, and grow fourfold while the guess was too small.
     guess = min(max_size, max(_FIRST_GUESS, 4 * len(data)))
     while True:
         out = bytearray(guess)
@@ -103,9 +103,9 @@ def decompress(codec: int, data: BytesLike, max_size: int) -> bytes:
 
 
 def decompress_into(codec: int, data: BytesLike, buffer: bytearray) -> int:
-    """As `decompress`, into a buffer that is used again, which is quicker; gives the number of bytes.
+    """Like `decompress`, but into a reused buffer, which is faster. Returns the number of bytes.
 
-    Raises KafkaError: `TooLarge` where the buffer is, or may be, too small, CORRUPT_MESSAGE.
+    Raises KafkaError: `TooLarge` if the buffer is or may be too small, else CORRUPT_MESSAGE.
     """
     if codec == CompressionType.SNAPPY:
         return _decompress_snappy_into(memoryview(data), buffer)
@@ -121,15 +121,17 @@ def decompress_into(codec: int, data: BytesLike, buffer: bytearray) -> int:
 
 
 def _may_be_full(codec: int, error: cramjam.DecompressionError) -> bool:
-    """Whether the output buffer was too small. If cramjam no longer says so in words known here, each failure may be
-    that: damaged data then costs further attempts up to the limit, and nothing that is whole is called damaged."""
+    """Whether the output buffer was too small.
+
+    If cramjam's wording changes, every failure may mean that: damaged data then costs further attempts up to the limit,
+    but sound data is never called damaged.
+    """
     return _OVERFLOW in str(error) or not _tells_full(codec)
 
 
 @cache
 def _tells_full(codec: int) -> bool:
-    """Whether this cramjam reports a full output buffer in the words known here: tried once, with a codec's first
-    failure."""
+    """Whether this cramjam reports a full output buffer in the known words. Tried once, at a codec's first failure."""
     packed = compress(codec, b"full")
     try:
         _MODULES[codec].decompress_into(packed, bytearray(1))
@@ -140,7 +142,7 @@ def _tells_full(codec: int) -> bool:
 
 def _compress_xerial(data: memoryview) -> bytes:
     parts: list[bytes] = [_XERIAL_HEADER]
-    for start in range(0, max(len(data), 1), _XERIAL_BLOCK):  # at least one: some readers want it
+    for start in range(0, max(len(data), 1), _XERIAL_BLOCK):  # at least one, because some readers need it
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
         parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
@@ -167,8 +169,10 @@ def _decompress_snappy_into(data: memoryview, buffer: bytearray) -> int:
 
 
 def _snappy_blocks(data: memoryview, max_size: int) -> Iterator[tuple[memoryview, int]]:
-    """The raw blocks of a stream, or the one that is all, with the sizes that they state. Believed only below what is
-    left of `max_size`, and below what a block's bytes could ever expand to."""
+    """The raw blocks of a stream, or the single one, with the sizes that they claim.
+
+    A size is believed only within what is left of `max_size`, and within what the block's bytes could expand to.
+    """
     if data[:8] != _XERIAL_MAGIC:
         yield data, _stated_size(data, max_size, max_size)
         return

@@ -1,8 +1,8 @@
-"""CRC-32C (RFC 3720, appendix B.4), as record batches carry it.
+"""CRC-32C (RFC 3720, appendix B.4), the checksum of record batches.
 
-The function is in the C extension of the crc32c package. The package around it looks up its own version in its
-metadata, which takes a tenth of a broker's whole start, so the extension is loaded without it. That is a private door
-(docs/decisions/0020-private-doors.md): where it is shut, the function is the package's.
+The function is in the C extension of the crc32c package. The package itself looks up its own version in its metadata,
+which takes a tenth of a broker's whole start, so the extension is loaded directly. This relies on an internal detail
+(docs/decisions/0020-private-doors.md); if that changes, the package's function is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHECK_VALUE = 0xE3069283
 
 
 def _of_extension() -> Crc | None:
-    """The function of the extension without its package; None where this crc32c has it elsewhere."""
+    """The extension's function, without its package; None if this crc32c has it elsewhere."""
     package = PathFinder.find_spec(_PACKAGE)
     spec = PathFinder.find_spec(_EXTENSION, package.submodule_search_locations) if package else None
     if _PACKAGE in sys.modules or spec is None or spec.loader is None:
@@ -34,7 +34,7 @@ def _of_extension() -> Crc | None:
             return found
     except (ImportError, AttributeError, TypeError):
         pass
-    sys.modules.pop(_EXTENSION, None)  # the package loads it anew, if it has one
+    sys.modules.pop(_EXTENSION, None)  # the package loads it again, if it has one
     return None
 
 
@@ -43,5 +43,5 @@ def _of_package() -> Crc:
     return found
 
 
-#: The checksum of bytes; with a second argument, of what gave that one and the bytes behind it.
+#: The checksum of bytes; the second argument may be the checksum of the bytes before them.
 crc32c: Crc = _of_extension() or _of_package()

@@ -1,9 +1,9 @@
-"""How the streams driver logs in: SCRAM by a name of its own, with the secret in the data directory as its password."""
+"""How the streams driver logs in: SCRAM with its own name, and the secret in the data directory as its password."""
 
-#: The name of the mechanism. No list of mechanisms has it.
+#: The mechanism's name. No list of mechanisms shows it.
 MECHANISM = "BARNABAS-DRIVER"
-#: The mechanism of SCRAM that it is.
+#: The SCRAM mechanism that it uses.
 SCRAM = "SCRAM-SHA-256"
 NAME = "driver"
-#: The key of a client's settings that names the file with the secret; relative to the file with the settings.
+#: A client setting: the file with the secret, relative to the settings file.
 SECRET_FILE = "barnabas.driver.secret.file"

@@ -195,10 +195,10 @@ MAX_MESSAGE = 1000
 
 
 class KafkaError(Exception):
-    """A refusal with an error code and a sentence for whoever reads the log or the error message field."""
+    """A refusal, with an error code and a sentence for the log or the response's error message."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
-        # Messages quote what a client sent; the older string format ends at 32 KiB, and a log line earlier.
+        # Messages quote client input. The older string format ends at 32 KiB, and a log line ends earlier.
         self.message = message[:MAX_MESSAGE] or code.name
         super().__init__(self.message)
         self.code = code

@@ -2,8 +2,8 @@
 
 Every request starts with API key, version, correlation id and client id; flexible versions (header 2) add a tag block.
 The client id has an int16 length in both, so that a broker can read the header of an ApiVersions request that is newer
-than itself (KIP-482, KIP-511). Responses repeat the correlation id; flexible ones (header 1) add a tag block, except
-ApiVersions, whose header is always 0.
+than the broker itself (KIP-482, KIP-511). Responses repeat the correlation id; flexible ones (header 1) add a tag
+block, except ApiVersions, whose header is always 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CORRELATION = struct.Struct(">i")
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """`end` is the position behind the client id: the body's, or that of the tag block of flexible versions."""
+    """`end` is the position after the client id: that of the body or, in flexible versions, of the tag block."""
 
     api_key: int
     api_version: int
@@ -53,7 +53,7 @@ def read_request_header(frame: BytesLike) -> RequestHeader:
 
 
 def skip_header_tags(frame: BytesLike, pos: int) -> int:
-    """The position of the body of a flexible request, behind the header's tag block."""
+    """The position of a flexible request's body, after the header's tag block."""
     try:
         count = frame[pos]
         return skip_tags(frame, pos + 1, len(frame), count) if count else pos + 1

@@ -1,9 +1,8 @@
-"""JAAS texts, as `sasl.jaas.config` has them: a login module by its name, a flag, and options.
+"""JAAS texts as in `sasl.jaas.config`: a login module's name, a flag, and options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
 
-A module's name says which mechanism is meant, and nothing else: no class is ever loaded by it, and one that is not
-among Kafka's own is refused.
+A module's name only selects the mechanism: no class is ever loaded, and names other than Kafka's own are refused.
 
 Source: Kafka's documentation, "Security: Authentication using SASL"; KIP-85 (`sasl.jaas.config`); the grammar of
 javax.security.auth.login.Configuration.
@@ -15,16 +14,16 @@ import re
 from typing import NamedTuple
 
 _SECURITY = "org.apache.kafka.common.security"
-#: The modules that are known, and their mechanisms.
+#: The known modules, and their mechanisms.
 MODULES = {
     f"{_SECURITY}.plain.PlainLoginModule": ("PLAIN",),
     f"{_SECURITY}.scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
-#: The mechanisms of SASL that there are.
+#: The known SASL mechanisms.
 MECHANISMS = tuple(each for mechanisms in MODULES.values() for each in mechanisms)
 FLAGS = ("required", "requisite", "sufficient", "optional")
-# A quoted text, a sign, or a word; comments and white space stand between them.
+# A quoted text, a sign, or a word. Comments and white space come between them.
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|\#[^\n]*|/\*.*?\*/|(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<sign>[=;])"""
     r"""|(?P<word>[^\s=;"'#]+)""",
@@ -34,7 +33,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 class JaasError(ValueError):
-    """A text that is not JAAS, or names a module that is not known. The message shows no value of an option."""
+    """A text that is not JAAS, or has an unknown module. The message shows no option's value."""
 
 
 class JaasEntry(NamedTuple):
@@ -45,12 +44,12 @@ class JaasEntry(NamedTuple):
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The mechanisms that it is for."""
+        """The mechanisms that the module is for."""
         return MODULES[self.module]
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """The one module of a text. Raises JaasError."""
+    """The only module of a text. Raises JaasError."""
     tokens = _tokens(text)
     if not tokens:
         raise JaasError("it is empty")
@@ -79,7 +78,7 @@ def parse_jaas(text: str) -> JaasEntry:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Kind and text of each token. Raises JaasError for what is none, such as a quote that is not closed."""
+    """The kind and text of each token. Raises JaasError for invalid text, such as an unclosed quote."""
     found: list[tuple[str, str]] = []
     at = 0
     while at < len(text):

@@ -1,7 +1,7 @@
-"""Lines of text as the records of a batch, and records as text: many at a time, in C where that was built.
+"""Turns lines of text into the records of a batch, and records into text: many at a time, in C if that was built.
 
-Without the module in C (`NATIVE` is false) who needs this goes record by record, which gives the same and takes some
-times as long (`wire.batch`).
+Without the C module, `NATIVE` is false, and callers go record by record (`wire.batch`). That gives the same result but
+takes several times as long.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ try:
 except ImportError:
     NATIVE = False
 
-#: A text, or the letter of a place: k key, s value, o offset, T timestamp, h headers.
+#: Texts, and the letters of placeholders: k key, s value, o offset, T timestamp, h headers.
 Parts = tuple[bytes | str, ...]
 
 
 class Encoded(NamedTuple):
-    """A batch of lines, how many they are, where the next one begins, and whether that one has no key separator."""
+    """A batch of lines, their number, where the next line begins, and whether that one lacks the key separator."""
 
     batch: bytes
     records: int
@@ -33,7 +33,7 @@ class Encoded(NamedTuple):
 
 
 class LineRules(NamedTuple):
-    """How a line becomes a record: what stands between key and value, which value is null, the headers of all."""
+    """How a line becomes a record: the separator between key and value, the null marker, and the headers of all."""
 
     separator: bytes | None = None
     null: bytes | None = None
@@ -44,10 +44,10 @@ class LineRules(NamedTuple):
 def encode_lines(
     lines: BytesLike, start: int, rules: LineRules, now_ms: int, *, most_records: int, most_bytes: int, codec: int = 0
 ) -> Encoded:
-    """A batch of the lines from `start` on; the last one need not end. All have the time `now_ms`.
+    """A batch of the lines from `start` on; the last one may be unterminated. All have the time `now_ms`.
 
-    It ends with `most_records`, or with the first line that makes the records longer than `most_bytes`. The batch is
-    empty where the first line is bad. Needs NATIVE.
+    It ends with `most_records`, or with the first line that makes the records exceed `most_bytes`. The batch is empty
+    if the first line is bad. Needs NATIVE.
     """
     headers = bytearray()
     write_headers(headers, rules.headers)
@@ -69,7 +69,7 @@ def encode_lines(
 
 
 class Filled(NamedTuple):
-    """A text, how many records it is of, and the position behind the last of them."""
+    """A text, the number of its records, and the position after the last of them."""
 
     text: bytes
     records: int
@@ -77,10 +77,10 @@ class Filled(NamedTuple):
 
 
 def fill_batch(header: BatchHeader, data: bytes, position: int, most: int, parts: Parts) -> Filled:
-    """The records of a batch from a position on, at most so many, in a form. Needs NATIVE.
+    """At most `most` records of a batch from a position on, formatted as text. Needs NATIVE.
 
-    `data` are the records, decompressed. What is null is written as NULL, as it is in `consume --format`. Raises
-    KafkaError INVALID_RECORD for what are no records.
+    `data` are the decompressed records. Null is written as NULL, as in `consume --format`. Raises KafkaError
+    INVALID_RECORD for invalid records.
     """
     is_stamped = bool(header.attributes & TIMESTAMP_TYPE_BIT)
     times = header.base_timestamp, is_stamped, header.max_timestamp

@@ -1,9 +1,9 @@
-"""The form of all log lines, whoever writes them: `event key=value key="a value"` (logfmt), one line per event.
+"""The form of all log lines: `event key=value key="a value"` (logfmt), one line per event.
 
-A value may be a stranger's text (a group id, a host name, an error that quotes them): it stays one value of one line,
-steers no terminal, and is bounded in length.
+A value may come from an untrusted source (a group id, a host name, an error that quotes them). It stays one value on
+one line, contains no terminal controls, and is bounded in length.
 
-For programs that read logs there is the same as JSON, one object on each line.
+Programs that read logs can have the same as JSON, one object per line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from logging import LogRecord
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-# A longer value is cut in its middle: in a traceback both ends say most.
+# A longer value is cut in the middle: a traceback's two ends say the most.
 MAX_VALUE_CHARS = 8192
 _QUOTED = frozenset(' "=\\')
 
@@ -32,30 +32,30 @@ def told(event: str, fields: Mapping[str, object]) -> str:
 def told_as_json(time: str, level: str, event: str, fields: Mapping[str, object]) -> str:
     """A line of JSON: `time` (UTC, ISO 8601), `level`, `event`, and the fields. Numbers stay numbers.
 
-    A field that is named like one of those three has an underscore behind its name.
+    A field with one of these three names gets an underscore after its name.
     """
     line: dict[str, object] = {"time": time, "level": level, "event": event}
     for key, value in fields.items():
         line[f"{key}_" if key in ("time", "level", "event") else key] = _plain(value)
-    return json.dumps(line)  # ASCII only, so that no character of it steers a terminal or ends the line
+    return json.dumps(line)  # ASCII only, so no character can control a terminal or end the line
 
 
 def _plain(value: object) -> object:
-    """As JSON has it: a number, a truth value or null as it is, all else as text."""
+    """As a JSON value: numbers, booleans and null stay, everything else becomes text."""
     if value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value)):
         return value
     return _cut(str(value))
 
 
 def level_of(record: LogRecord) -> str:
-    """The level here of a record of Python's `logging`, whose numbers are finer."""
+    """Our level for a record of Python's `logging`, whose levels are finer."""
     return next((name for name in ("error", "warning", "info") if record.levelno >= LEVELS[name]), "debug")
 
 
 def message_of(record: LogRecord) -> str:
     """The message of a record of Python's `logging`.
 
-    Texts in it are quoted as values are, so that a group id cannot read as the rest of the sentence.
+    Texts in it are quoted like values, so that a group id cannot pass for the rest of the sentence.
     """
     args = record.args
     if isinstance(args, tuple):
@@ -67,7 +67,7 @@ def message_of(record: LogRecord) -> str:
 
 
 def event_of(record: LogRecord) -> str:
-    """The event that a record of Python's `logging` is: the name of its logger."""
+    """The event name for a record of Python's `logging`: its logger's name."""
     return record.name.removeprefix("barnabas.")
 
 

@@ -1,7 +1,7 @@
-"""How the nodes of one broker log in to each other: SCRAM, with a secret in the data directory as its password."""
+"""How the nodes of one broker log in to each other: SCRAM with the secret in the data directory as password."""
 
-#: The name of the mechanism. No list of mechanisms has it.
+#: The mechanism's name. No list of mechanisms shows it.
 MECHANISM = "BARNABAS-NODE"
-#: The mechanism of SCRAM that it is.
+#: The SCRAM mechanism that it uses.
 SCRAM = "SCRAM-SHA-256"
 NAME = "node"

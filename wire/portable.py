@@ -1,8 +1,9 @@
-"""Which calls of the system there are. What only Linux has is asked for here before it is used; elsewhere, and on a
-Linux with musl, what all systems have does the same, with more calls.
+"""Finds out which system calls exist.
 
-With BARNABAS_PORTABLE=1 in the environment a Linux counts as one that has none of it, so that tests can take those ways
-on any machine.
+Code asks here before it uses anything that only Linux has. Elsewhere, and on a Linux with musl, what all systems have
+does the same, with more calls.
+BARNABAS_PORTABLE=1 in the environment makes a Linux count as having none of them, so that tests can take the portable
+code paths on any machine.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
-#: Use nothing that only some systems have.
+#: Use only what all systems have.
 forced = os.environ.get("BARNABAS_PORTABLE") == "1"
 
 
 def has(module: ModuleType, name: str) -> bool:
-    """Whether a module of Python has a name that not every system gives it, and may use it."""
+    """Whether a Python module has, and may use, a name that not every system provides."""
     return not forced and hasattr(module, name)

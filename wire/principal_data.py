@@ -1,4 +1,4 @@
-"""A client's principal as one broker tells it to another (KIP-590): `DefaultPrincipalData`, behind its version."""
+"""A client's principal as brokers pass it to each other (KIP-590): `DefaultPrincipalData`, after its version."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class PrincipalData(Message):
 
 
 def encode_principal(principal: PrincipalData) -> bytes:
-    """As it stands in an Envelope."""
+    """The principal in the form that an Envelope carries."""
     return _VERSION.to_bytes(2, "big") + message_codec(PrincipalData, _VERSION).build(principal)
 
 
 def decode_principal(data: bytes | memoryview) -> PrincipalData:
-    """Raises ProtocolError for what is none."""
+    """The principal in an Envelope. Raises ProtocolError for invalid data."""
     if int.from_bytes(data[:2], "big") != _VERSION or len(data) < 2:
         raise ProtocolError("a principal of an unknown version")
     found, _ = message_codec(PrincipalData, _VERSION).decode(data, 2)

@@ -1,4 +1,4 @@
-"""Text of Java properties files, which Kafka's configuration and `meta.properties` are.
+"""The text of Java properties files, such as Kafka's configuration and `meta.properties`.
 
 Source: the documentation of `java.util.Properties.load`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_LINE_END = re.compile(r"\r\n|[\r\n]")  # only these: a form feed is a blank, and U+2028 a letter
+_LINE_END = re.compile(r"\r\n|[\r\n]")  # only these: a form feed is white space, and U+2028 a letter
 _BLANKS = " \t\f"
 _ENTRY = re.compile(rf"((?:\\.|[^\\=:{_BLANKS}])*)[{_BLANKS}]*[=:]?[{_BLANKS}]*(.*)", re.DOTALL)
 _TRIMMED = "".join(map(chr, range(33)))  # by Java's String.trim, which Kafka applies to values
@@ -16,7 +16,7 @@ _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values: comments, `=`, `:` or blank as separator, line continuation, escapes."""
+    """Keys and values, with comments, the separators `=`, `:` and blank, line continuation, and escapes."""
     found: dict[str, str] = {}
     logical = ""
     for raw in [*_LINE_END.split(text), ""]:  # the last line may end in a continuation
@@ -39,5 +39,5 @@ def _unescape(text: str) -> str:
 
 
 def _utf16(escapes: str) -> str:
-    """Letters of Java's, of which two make one beyond U+FFFF."""
+    """Decode Java characters, of which two make one beyond U+FFFF."""
     return bytes.fromhex(escapes.replace("\\u", "")).decode("utf-16-be", "surrogatepass")

@@ -1,7 +1,7 @@
-"""From a message class and a version to a `construct` tree.
+"""Turns a message class and a version into a `construct` tree.
 
-The tree is the readable reference: `schema(FetchRequest, 16).parse(data)` interprets it, `.compile()` gives the same
-`parse`/`build` as generated flat code (`wire.codegen`). Both accept and refuse the same bytes.
+The tree is the readable reference: `schema(FetchRequest, 16).parse(data)` interprets it, and `.compile()` gives the
+same `parse`/`build` as generated flat code (`wire.codegen`). Both accept and refuse the same bytes.
 
 Source: the Kafka protocol guide (primitive types) and KIP-482 (compact types and tag blocks).
 """
@@ -20,7 +20,7 @@ from barnabas.wire.types import Message, Nullable, Primitive, Struct, Tag, Varia
 
 
 class ProtocolError(ValueError):
-    """The bytes, or the values to be sent, do not fit the message's definition."""
+    """The bytes, or the values to send, do not fit the message's definition."""
 
 
 def _read(stream: io.BytesIO, size: int) -> bytes:
@@ -60,7 +60,7 @@ UVARINT = UVarInt()
 
 
 class Length(C.Construct):
-    """A length or count before a value: None stands for null. `wide` is the construct of the non-compact form."""
+    """A length or count before a value; None stands for null. `wide` is the construct of the non-compact form."""
 
     def __init__(self, wide: C.Construct, compact: bool, nullable: bool) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Length(C.Construct):
 
 
 class Text(C.Construct):
-    """A UTF-8 string behind an int16 or compact length."""
+    """A UTF-8 string after an int16 or compact length."""
 
     def __init__(self, compact: bool, nullable: bool) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Text(C.Construct):
 
 
 class Blob(C.Construct):
-    """Bytes behind an int32 or compact length; `view` marks record data, which is never copied by generated code."""
+    """Bytes after an int32 or compact length. `view` marks record data, which generated code never copies."""
 
     def __init__(self, compact: bool, nullable: bool, view: bool = False) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Blob(C.Construct):
 
 
 class Seq(C.Subconstruct):
-    """An array behind an int32 or compact count."""
+    """An array after an int32 or compact count."""
 
     def __init__(self, subcon: C.Construct, compact: bool, nullable: bool) -> None:
         super().__init__(subcon)
@@ -134,7 +134,7 @@ class Seq(C.Subconstruct):
         count = self.length._parse(stream, context, path)
         if count is None:
             return None
-        if count > len(stream.getbuffer()) - stream.tell():  # an element takes one byte at least
+        if count > len(stream.getbuffer()) - stream.tell():  # an element takes at least one byte
             raise ProtocolError(f"{count} elements in too few bytes")
         return [self.subcon._parsereport(stream, context, path) for _ in range(count)]
 
@@ -146,7 +146,7 @@ class Seq(C.Subconstruct):
 
 
 class NullableStruct(C.Subconstruct):
-    """A structure behind an int8: -1 for null, anything else for present."""
+    """A structure after an int8: -1 for null, anything else for present."""
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
         mark = C.Int8sb._parse(stream, context, path)
@@ -162,8 +162,8 @@ class NullableStruct(C.Subconstruct):
 class Entity(C.Struct):
     """One structure in one version.
 
-    `subcons` are the fields in wire order, `tagged` those of the tag block by number, `absent` the fields that this
-    version lacks, with whether a value in them may be dropped.
+    `subcons` are the fields in wire order; `tagged` are those of the tag block, by number. `absent` are the fields that
+    this version lacks, each with whether its value may be dropped.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Entity(C.Struct):
         return obj
 
     def parse(self, data: bytes, **context: Any) -> Any:
-        """Interpret `data`. Raises ProtocolError for whatever does not fit; bytes behind the message are left alone."""
+        """Interpret `data`. Raises ProtocolError for anything invalid; bytes after the message are ignored."""
         try:
             return self.parse_stream(io.BytesIO(data), **context)
         except (C.ConstructError, UnicodeDecodeError) as error:
@@ -231,7 +231,7 @@ class Entity(C.Struct):
 
 
 def defaults_of(cls: type[Struct]) -> dict[str, Any]:
-    """The default of every field by name; mutable ones are made afresh by who needs them."""
+    """The default of every field by name. Callers create mutable ones themselves."""
     found = {}
     for field in msgspec.structs.fields(cls):  # type: ignore[arg-type]
         if field.default is not msgspec.NODEFAULT:
@@ -304,7 +304,7 @@ def _entity(cls: type[Struct], version: int, flexible: bool) -> Entity:
 
 
 def schema(cls: type[Message], version: int) -> Entity:
-    """The construct tree of a message in a version.
+    """The construct tree of a message in one version.
 
     Raises ProtocolError if Kafka has no such version of the message.
     """

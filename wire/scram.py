@@ -1,12 +1,12 @@
-"""SCRAM: the messages of both sides and the keys that they prove, for SHA-256 and SHA-512. No I/O, no randomness.
+"""SCRAM with SHA-256 and SHA-512: the messages of both sides, and the keys that they prove. No I/O, no randomness.
 
     client-first    gs2 header, name, nonce of the client
     server-first    both nonces, salt, iterations
-    client-final    the gs2 header again, both nonces, a proof that the client knows the password
-    server-final    a signature, which proves that the server knows the credential
+    client-final    the gs2 header again, both nonces, the proof that the client knows the password
+    server-final    a signature, the proof that the server knows the credential
 
-Names and passwords are compared as the UTF-8 bytes that they are, as in Kafka: no SASLprep. Channel binding is not
-offered, so a client that asks for it is refused.
+Names and passwords are compared as UTF-8 bytes, as in Kafka: there is no SASLprep. Channel binding is not offered, so a
+client that asks for it is refused.
 
 Source: RFC 5802, RFC 7677; KIP-84 (mechanisms), KIP-48 (the extension `tokenauth`).
 """
@@ -20,15 +20,15 @@ import hmac
 import re
 from typing import NamedTuple
 
-#: Mechanisms by their names, with their codes in AlterUserScramCredentials (KIP-554).
+#: The mechanisms with their codes in AlterUserScramCredentials (KIP-554).
 CODES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 MECHANISMS = {code: name for name, code in CODES.items()}
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: Iterations that Kafka takes.
+#: The iteration counts that Kafka accepts.
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
-#: A server that asks a client for more wants it to be busy.
+#: A server that asks for more only wants to keep the client busy.
 MAX_ASKED_ITERATIONS = 1_000_000
-#: The extension of client-first that says that the name is a delegation token's.
+#: The extension of client-first that marks the name as a delegation token's.
 TOKEN_AUTH = "tokenauth"
 # Printable ASCII without the comma.
 _NONCE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
@@ -36,11 +36,11 @@ _EXTENSION = re.compile(r"[A-Za-z]+")
 
 
 class ScramError(ValueError):
-    """A message that is not what it should be."""
+    """An invalid message."""
 
 
 class Credential(NamedTuple):
-    """What a server keeps instead of a password."""
+    """What a server stores instead of a password."""
 
     salt: bytes
     stored_key: bytes
@@ -49,13 +49,13 @@ class Credential(NamedTuple):
 
 
 def salted_password(mechanism: str, password: str | bytes, salt: bytes, iterations: int) -> bytes:
-    """What a password becomes; takes some milliseconds."""
+    """The salted password. This takes some milliseconds."""
     secret = password.encode() if isinstance(password, str) else password
     return hashlib.pbkdf2_hmac(_HASHES[mechanism], secret, salt, iterations)
 
 
 def credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
-    """What a server keeps of a salted password."""
+    """What a server stores for a salted password."""
     name = _HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", name)
     return Credential(
@@ -64,7 +64,7 @@ def credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> C
 
 
 def proof(mechanism: str, salted: bytes, auth_message: bytes) -> bytes:
-    """What a client proves itself with."""
+    """The client's proof."""
     name = _HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", name)
     stored_key = hashlib.new(name, client_key).digest()
@@ -72,7 +72,7 @@ def proof(mechanism: str, salted: bytes, auth_message: bytes) -> bytes:
 
 
 def is_proved(mechanism: str, known: Credential, auth_message: bytes, given: bytes) -> bool:
-    """Whether a proof is that of who knows the password; the time that this takes does not tell."""
+    """Whether a proof comes from a client that knows the password, in constant time."""
     name = _HASHES[mechanism]
     signature = hmac.digest(known.stored_key, auth_message, name)
     if len(given) != len(signature):
@@ -81,7 +81,7 @@ def is_proved(mechanism: str, known: Credential, auth_message: bytes, given: byt
 
 
 def server_signature(mechanism: str, server_key: bytes, auth_message: bytes) -> bytes:
-    """What a server proves itself with."""
+    """The server's proof."""
     return hmac.digest(server_key, auth_message, _HASHES[mechanism])
 
 
@@ -111,7 +111,7 @@ class ServerFirst(NamedTuple):
 
 
 class ClientFinal(NamedTuple):
-    """`bare` is all before the proof."""
+    """`bare` is everything before the proof."""
 
     bare: str
     gs2: str
@@ -120,13 +120,13 @@ class ClientFinal(NamedTuple):
 
 
 def client_first(name: str, nonce: str, extensions: dict[str, str] | None = None) -> ClientFirst:
-    """What a client begins with."""
+    """The client's first message."""
     more = "".join(f",{key}={value}" for key, value in (extensions or {}).items())
     return ClientFirst("n,,", f"n={_quoted(name)},r={nonce}{more}", "", name, nonce, extensions or {})
 
 
 def parse_client_first(data: bytes) -> ClientFirst:
-    """Raises ScramError, also for channel binding and for extensions that must be understood."""
+    """Parse the client's first message. Raises ScramError, also for channel binding and mandatory extensions."""
     text = _text(data)
     binding, comma, rest = text.partition(",")
     if binding not in ("n", "y"):
@@ -143,12 +143,12 @@ def parse_client_first(data: bytes) -> ClientFirst:
 
 
 def server_first(nonce: str, salt: bytes, iterations: int) -> str:
-    """What a server answers with: `nonce` is the client's and then its own."""
+    """The server's first message; `nonce` is the client's, followed by the server's."""
     return f"r={nonce},s={_b64(salt)},i={iterations}"
 
 
 def parse_server_first(data: bytes) -> ServerFirst:
-    """Raises ScramError."""
+    """Parse the server's first message. Raises ScramError."""
     text = _text(data)
     nonce, salt, iterations, *_ = _attributes(text, "r", "s", "i")
     if not iterations.isascii() or not iterations.isdigit() or len(iterations) > 9:
@@ -157,17 +157,17 @@ def parse_server_first(data: bytes) -> ServerFirst:
 
 
 def client_final_bare(gs2: str, nonce: str) -> str:
-    """The last message of a client, without its proof."""
+    """The client's last message, without its proof."""
     return f"c={_b64(gs2.encode())},r={nonce}"
 
 
 def client_final(bare: str, given: bytes) -> str:
-    """The last message of a client."""
+    """The client's last message."""
     return f"{bare},p={_b64(given)}"
 
 
 def parse_client_final(data: bytes) -> ClientFinal:
-    """Raises ScramError."""
+    """Parse the client's last message. Raises ScramError."""
     text = _text(data)
     bare, comma, last = text.rpartition(",p=")
     if not comma:
@@ -181,12 +181,12 @@ def parse_client_final(data: bytes) -> ClientFinal:
 
 
 def server_final(signature: bytes) -> str:
-    """The last message of a server."""
+    """The server's last message."""
     return f"v={_b64(signature)}"
 
 
 def parse_server_final(data: bytes) -> bytes:
-    """The server's signature. Raises ScramError with the server's error, if it is one."""
+    """The server's signature. Raises ScramError with the server's error, if it sent one."""
     text = _text(data)
     if text.startswith("e="):
         raise ScramError(text[2:])
@@ -195,7 +195,7 @@ def parse_server_final(data: bytes) -> bytes:
 
 
 def auth_message(first_bare: str, server_first_text: str, final_bare: str) -> bytes:
-    """What is signed."""
+    """The message that both sides sign."""
     return f"{first_bare},{server_first_text},{final_bare}".encode()
 
 
@@ -210,7 +210,7 @@ def _text(data: bytes) -> str:
 
 
 def _attributes(text: str, *names: str) -> list[str]:
-    """The values of the attributes that must come first, in this order, and then the others as they are."""
+    """The values of the attributes that must come first, in this order, followed by the other attributes unchanged."""
     parts = text.split(",")
     if parts[0].startswith("m="):
         raise ScramError("an extension that must be understood is not known")

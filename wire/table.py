@@ -1,4 +1,4 @@
-"""Tables on the terminal. A cell is one line: what would end it or steer the terminal is escaped."""
+"""Tables on the terminal. A cell is one line: line ends and terminal controls in it are escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.wire.text import visible
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell; numbers to the right."""
+    """Columns as wide as their widest cell; numbers are right-aligned."""
     header = [visible(title) for title in header]
     cells = [[visible(str(cell)) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(header, *cells, strict=True)]

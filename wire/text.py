@@ -1,16 +1,17 @@
-"""Text of strangers, made safe to show: what would end a line, steer a terminal or turn the direction of writing is
-replaced by an escape (`\\n`, `\\x1b`, `\\u2028`).
+"""Makes untrusted text safe to show.
 
+Characters that would end a line, control a terminal or turn the direction of writing are replaced by an escape (`\\n`,
+`\\x1b`, `\\u2028`).
 Names, keys and error texts come from clients and brokers. Wherever a person reads them, in the log and on the terminal,
-they are shown through `visible`. Letters of every script, spaces of any width, and the two joiners that some
-scripts and emoji need stay as they are. A backslash stays too: a caller that needs the text back must escape it first.
+they are shown through `visible`. Letters of every script, spaces of any width, and the two joiners that some scripts
+and emoji need stay unchanged. A backslash stays too: a caller that needs the original text back must escape it first.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-#: How to install what query topics, `barnabas sql` and `barnabas export` need; barnabas is on no package index.
+#: How to install what query topics, `barnabas sql` and `barnabas export` need; no package index has barnabas.
 SPARK_REMEDY = "run `make setup-all` in its checkout, or pip install 'PATH[spark]' with PATH the checkout or a wheel"
 
 _JOINERS = "\u200c\u200d"
@@ -18,14 +19,14 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """The text without control, format, surrogate and unassigned characters; those in `keep` stay."""
+    """The text without control, format, surrogate and unassigned characters, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(c if _is_plain(c) or c in keep else _escape(c) for c in text)
 
 
 def visible_bytes(data: bytes, *, keep: str = "") -> str:
-    """The same for bytes that should be UTF-8: those that are not become `\\xNN`."""
+    """The same for bytes that should be UTF-8; other bytes become `\\xNN`."""
     return visible(data.decode("utf-8", "surrogateescape"), keep=keep)
 
 
@@ -37,7 +38,7 @@ def _escape(c: str) -> str:
     code = ord(c)
     if c in _SHORT:
         return _SHORT[c]
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as `surrogateescape` keeps it
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as `surrogateescape` stores it
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x100:
         return f"\\x{code:02x}"

@@ -1,15 +1,15 @@
 """The vocabulary of the message definitions.
 
-A message is a class; its annotations are the whole description: the Python type says what code handles, the metadata
-inside `Annotated` says how and in which versions it travels. `wire.schema` turns a class and a version into a
-`construct` tree, `wire.codegen` turns that tree into flat functions.
+A message is a class, fully described by its annotations: the Python type is what code handles; the metadata inside
+`Annotated` says how, and in which versions, it is sent. `wire.schema` turns a class and a version into a `construct`
+tree, and `wire.codegen` turns that tree into flat functions.
 
     class FetchTopic(Struct):
         topic: Annotated[String, v[:12], ignorable] = ""
         topic_id: Annotated[Uuid, v[13:], ignorable] = ZERO_UUID
         partitions: list[FetchPartition] = []
 
-Field defaults are Kafka's: zero, empty, or what the field's definition states.
+Field defaults are Kafka's: zero, empty, or what the field's definition says.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Variable(NamedTuple):
 
 
 class SizedChunk(Protocol):
-    """Anything that can stand for bytes in a response: its length is known, the sender knows the rest."""
+    """Anything that can stand for bytes in a response: its length is known, and the sender handles the rest."""
 
     def __len__(self) -> int: ...
 
@@ -93,13 +93,13 @@ Float64 = Annotated[float, Primitive(C.Float64b)]
 Uuid = Annotated[bytes, Primitive(C.Bytes(16))]
 String = Annotated[str, Variable("text")]
 Bytes = Annotated[bytes, Variable("blob")]
-# Record batches. Parsing gives a view into the frame, never a copy; building passes the chunk on as it is.
+# Record batches. Parsing gives a view into the frame, never a copy; building passes the chunk on unchanged.
 Records = Annotated[SizedChunk, Variable("records")]
 
 ZERO_UUID = bytes(16)
 
 
-if TYPE_CHECKING:  # subclasses are frozen without saying so each time, which mypy must be told
+if TYPE_CHECKING:  # mypy must be told that subclasses are frozen, too
 
     @dataclass_transform(frozen_default=True)
     class Struct:
@@ -133,12 +133,12 @@ S = TypeVar("S", bound=Struct)
 
 
 def replace(struct: S, **fields: Any) -> S:
-    """A copy with other values in some fields."""
+    """A copy with other values for some fields."""
     return msgspec.structs.replace(struct, **fields)  # type: ignore[type-var]
 
 
 def message(*, key: int = -1, versions: Versions, flexible: Versions = NEVER) -> Callable[[type[M]], type[M]]:
-    """Declare a message with the versions that Kafka 4.3 has and the first of them that is flexible."""
+    """Declare a message with the versions of Kafka 4.3, and the first of them that is flexible."""
 
     def mark(cls: type[M]) -> type[M]:
         cls.__wire__ = Spec(key, versions, flexible)

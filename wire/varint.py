@@ -1,4 +1,4 @@
-"""Varints: zig-zag ones as records use them (protobuf's sint32/sint64), and unsigned ones as messages do."""
+"""Varints: zig-zag ones for records (protobuf's sint32/sint64), and unsigned ones for messages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 def read_long_varint(data: bytes, pos: int, max_bits: int) -> tuple[int, int]:
     """The value at `pos` and the position after it: the general case, for callers that inline the one-byte case.
-
-    Raises IndexError at the end of `data`, ValueError when the value does not fit `max_bits` bits.
+    Raises IndexError at the end of `data`, and ValueError if the value does not fit `max_bits` bits.
     """
     value = shift = 0
     while True:
@@ -35,7 +34,7 @@ def read_long_varint(data: bytes, pos: int, max_bits: int) -> tuple[int, int]:
 
 
 def more(buf: bytes | bytearray | memoryview, pos: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte (>= 0x80) lies at pos-1: (value, next position)."""
+    """The rest of a varint whose first byte (>= 0x80) is at pos-1: (value, next position)."""
     value, shift = first & 0x7F, 7
     while True:
         byte = buf[pos]

@@ -1,9 +1,9 @@
-"""One walk over the decompressed records of a batch, in C where that is built.
+"""One walk over the decompressed records of a batch, in C if that was built.
 
-`check` says whether a producer's records are what the batch header says, and which of them break a rule of their
-topic. `find_time` looks a timestamp up. Both are a few nanoseconds a record in C, and more than a hundred times that
-in the twins in Python, which serve where no C compiler was there at the installation. Both twins accept and reject the
-same bytes; a test holds them to it.
+`check` says whether a producer's records match the batch header, and which of them break a rule of their topic.
+`find_time` looks up a timestamp. Both take a few nanoseconds per record in C, and more than a hundred times that in
+Python, which is used if there was no C compiler at the installation. Both versions accept and reject the same bytes,
+which a test checks.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def check_in_python(
 ) -> tuple[int, tuple[tuple[int, int], ...], int]:
     """Walk the `count` records from `start` on to the end; their offset deltas must be 0, 1, 2 and so on.
 
-    Gives the newest timestamp (-1 if no record has one); the first `most` records that break a rule as (index, reason);
-    and how many records break one. A record breaks a rule with NO_KEY if it has no key and `keyed` is set, else with
-    BAD_TIMESTAMP if it has a timestamp outside `oldest` to `newest`. Raises ValueError, with the record's index, where
-    the bytes are not `count` whole records.
+    Returns the newest timestamp (-1 if no record has one); the first `most` records that break a rule, as (index,
+    reason); and how many records break one. A record breaks a rule with NO_KEY if it has no key and `keyed` is set,
+    otherwise with BAD_TIMESTAMP if its timestamp is outside `oldest` to `newest`. Raises ValueError, with the record's
+    index, if the bytes are not `count` complete records.
     """
     data = bytes(records)
     pos, bad = start, 0
@@ -65,7 +65,7 @@ def find_time_in_python(
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record with an offset from `lo` up to `hi` that is not older than `wanted`.
 
-    `stamped` says that all records have the timestamp `append_time`. Raises ValueError for bytes that are no records.
+    `stamped`: all records have the timestamp `append_time`. Raises ValueError for bytes that are not records.
     """
     data = bytes(records)
     pos = 0
@@ -89,7 +89,7 @@ def _record(data: bytes, pos: int, base_timestamp: int, index: int, *, whole: bo
             raise ValueError
         record = data[pos:end]
         what = "timestamp"
-        delta, pos = read_long_varint(record, 1, 64)  # behind the attributes, which are unused
+        delta, pos = read_long_varint(record, 1, 64)  # after the attributes, which are unused
         timestamp = base_timestamp + delta
         if not _LEAST <= timestamp <= _MOST:
             raise ValueError
@@ -136,7 +136,7 @@ FindTime = Callable[[BytesLike, int, int, int, int, bool, int, int, int], tuple[
 
 check: Check = check_in_python
 find_time: FindTime = find_time_in_python
-#: Whether the walk is the one in C.
+#: Whether the C version is used.
 NATIVE = False
 try:
     from barnabas.wire import _walk

@@ -33,7 +33,11 @@ def handle(
             return refusal
         if path != own:
             return ErrorCode.LOG_DIR_NOT_FOUND
-        return ErrorCode.NONE if partitions.get(topic, index) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partitions.get(topic, index):
+            return ErrorCode.NONE
+        # Of one that another node leads, or that is on its way here: tools ask again until it has come.
+        known = partitions.exists(topic, index)
+        return ErrorCode.REPLICA_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     return AlterReplicaLogDirsResponse(
         results=[

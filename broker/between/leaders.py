@@ -62,7 +62,8 @@ def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
 async def spread(metadata: MetadataImage, nodes: range, flusher: Flusher, log: EventLog) -> None:
     """At the start of the owner, before anything but the metadata log is open: say who leads what from now on.
 
-    Where the nodes are those of the last start, nothing is written. Raises StorageError.
+    Only when the broker begins: when the owner alone is started again, the others have open what they lead. Where the
+    nodes are those of the last start, nothing is written. Raises StorageError.
     """
     elsewhere = any(count and node not in nodes for node, count in metadata.led.items())
     if len(nodes) == 1 and not elsewhere and not metadata.nodes:

@@ -44,6 +44,11 @@ class Membership:
         """The nodes, this one among them."""
         return range(self.owner, self.owner + self.count)
 
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the owner has let no node ask it since the supervisor began: then nobody has a partition open."""
+        return self.port_of(self.owner) is None
+
     def folder(self, node: int) -> Path:
         """What a node has for itself in the data directory."""
         return self.data_dir / FOLDER / str(node)

@@ -35,7 +35,8 @@ class Loading(Generic[L, I]):
         log: EventLog,
         event: str,
     ) -> None:
-        self.loaded: set[int] = set()
+        # What is led here, each with a mark of its own for the time since it came: it may go, and come back.
+        self._turns: dict[int, object] = {}
         self._topic, self._coordinator, self._store = topic, coordinator, store
         self._metadata, self._partitions, self._log, self._event = metadata, partitions, log, event
         self._limiter = trio.CapacityLimiter(2)
@@ -52,9 +53,9 @@ class Loading(Generic[L, I]):
         """The coordinator's topic has changed: forget what is not led here any more, and load what is led newly."""
         if self._topic not in (before and before.name, after and after.name):
             return
-        for partition in self.loaded - self._led(after):
+        for partition in self._turns.keys() - self._led(after):
             self._coordinator.unload(partition)
-            self.loaded.discard(partition)
+            del self._turns[partition]
         if after is not None:
             self._load_new(after)
 
@@ -67,11 +68,11 @@ class Loading(Generic[L, I]):
         """The partitions that were not led here before. Before the start, none."""
         if self._nursery is None:
             return
-        new = sorted(self._led(topic) - self.loaded)
-        self.loaded.update(new)
+        new = {partition: object() for partition in sorted(self._led(topic) - self._turns.keys())}
+        self._turns.update(new)
         if new:
             # What is empty has nothing to replay: serve it at once.
-            filled = [p for p in new if not self._take_if_empty(p)]
+            filled = {partition: turn for partition, turn in new.items() if not self._take_if_empty(partition)}
             self._nursery.start_soon(self._load, filled)
 
     def _take_if_empty(self, partition: int) -> bool:
@@ -84,20 +85,24 @@ class Loading(Generic[L, I]):
         self._coordinator.finish_load(self._coordinator.begin_load(partition), self._store.load(partition))
         return True
 
-    async def _load(self, partitions: list[int]) -> None:
-        for partition in self.loaded.intersection(partitions):  # the topic may have been deleted meanwhile
+    async def _load(self, turns: dict[int, object]) -> None:
+        for partition in self._left(turns):
             self._coordinator.begin_load(partition)
         wait = FIRST_RETRY_SECONDS
-        while partitions:
-            failed = []
+        while partitions := self._left(turns):
             for partition in partitions:
-                if partition in self.loaded:  # else the topic was deleted meanwhile
-                    try:
-                        await load_partition(self._coordinator, self._store, partition, limiter=self._limiter)
-                    except (KafkaError, OSError) as error:
-                        failed.append(partition)
+                if partition not in self._left(turns):
+                    continue
+                try:
+                    await load_partition(self._coordinator, self._store, partition, limiter=self._limiter)
+                    del turns[partition]
+                except (KafkaError, OSError) as error:
+                    if partition in self._left(turns):
                         self._log.error(self._event, partition=partition, error=error, again_after=wait)
-            partitions = failed
-            if partitions:
+            if self._left(turns):
                 await trio.sleep(wait)
                 wait = min(wait * 2, LAST_RETRY_SECONDS)
+
+    def _left(self, turns: dict[int, object]) -> list[int]:
+        """Those that are still to be loaded: the others were deleted meanwhile, or went to another node."""
+        return [partition for partition, turn in turns.items() if self._turns.get(partition) is turn]

@@ -369,12 +369,13 @@ class ResourceConfigs(Listener):
                 if told.error_code:
                     raise KafkaError(ErrorCode(told.error_code), f"node {node}: {told.error_message}")
 
-    def _check_broker(self, name: str, *others: int) -> None:
-        """Raises KafkaError for a broker that is neither this one nor one of the others."""
-        if name not in ("", str(self._identity.node_id), *map(str, others)):
+    def _check_broker(self, name: str, *, any_node: bool = False) -> None:
+        """Raises KafkaError unless it is this broker, or all of them, or with `any_node` another one of them."""
+        here = str(self._identity.node_id)
+        if name not in ("", here) and not (any_node and name in map(str, self._metadata.nodes)):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {self._identity.node_id} or empty string, but got {name}",
+                f"Unexpected broker id, expected {here} or empty string, but got {name}",
             )
 
     async def alter(
@@ -465,7 +466,7 @@ class ResourceConfigs(Listener):
             current = {key: value for key, value in self._topics.find(name).configs.items() if key != CLOSING}
             keys: Mapping[str, ConfigKey] = TOPIC
         elif kind == RESOURCE_BROKER:
-            self._check_broker(name, *self._metadata.nodes)
+            self._check_broker(name, any_node=True)
             current = dict(self._metadata.broker_configs.get(name, {}))
             keys = BROKER
         elif kind == RESOURCE_CLIENT_METRICS:

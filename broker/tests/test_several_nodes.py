@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from barnabas.broker.between.channel import Channel
+from barnabas.broker.between.followed_topics import FollowedTopics
 from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
@@ -32,6 +33,11 @@ from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
+)
+from barnabas.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
 )
 from barnabas.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
@@ -376,6 +382,21 @@ async def test_while_the_owner_is_away_the_others_serve_and_changes_wait(tmp_pat
         assert await seen_topic(await nodes.client(2), "later") == (0, 1)
 
 
+async def test_an_owner_that_comes_back_leaves_the_partitions_where_they_are(tmp_path: Path) -> None:
+    """The others have them open: what leads most does not share with who leads less, as it does at a start of all."""
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 6)
+        assert await move(nodes, "t", dict.fromkeys(range(6), 2)) == [0] * 6
+        await until(lambda: all(leads(nodes.owner, "t", index, 2) for index in range(6)))
+        await nodes.cut_off(OWNER)
+        await nodes.start(OWNER)
+        assert await nodes.leaders("t") == dict.fromkeys(range(6), 2)
+        await until(lambda: all(leads(nodes[2].node, "t", index, 2) for index in range(6)))
+        for index in range(6):
+            assert (await (await nodes.client(2)).produce("t", batch_of(b"v"), index)).error_code == 0
+        nodes.no_errors()
+
+
 async def test_one_node_becomes_three_and_one_again(tmp_path: Path, start: Start) -> None:
     """`start` has the same folder each time."""
     path = tmp_path / "data"
@@ -430,6 +451,56 @@ async def test_a_change_waits_for_a_node_that_stands_still_and_nothing_else_does
         (answer,) = (await asked.receive()).topics
         assert answer.error_code == 0
         assert "later" in nodes[3].node.metadata.topics
+
+
+async def test_a_change_that_waits_for_a_node_holds_up_nobody_who_looks_for_a_coordinator(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        asked = FindCoordinatorRequest(coordinator_keys=["g"])
+        assert (await (await nodes.client(1)).ask(asked)).coordinators[0].error_code == 0, "its topic is there now"
+        topics, goes_on = nodes[3].node.topics, trio.Event()
+        assert isinstance(topics, FollowedTopics)
+        follow = topics.follow
+
+        async def follow_later(records: Sequence[Message], timestamp: int) -> None:
+            await goes_on.wait()
+            await follow(records, timestamp)
+
+        topics.follow = follow_later  # type: ignore[method-assign]
+        changing = await nodes.client(2)
+        await changing.send(created("later"))
+        await until(lambda: "later" in nodes.owner.metadata.topics)
+        assert (await (await nodes.client(1)).ask(asked)).coordinators[0].error_code == 0
+        assert "later" not in nodes[3].node.metadata.topics
+        goes_on.set()
+        assert (await changing.receive()).topics[0].error_code == 0
+
+
+@pytest.mark.parametrize("asked", NODES)
+async def test_each_node_has_settings_of_its_own_that_any_node_may_change(tmp_path: Path, asked: int) -> None:
+    async with several(tmp_path) as nodes:
+        for node in NODES:
+            set_to = AlterConfigsResource(BROKER, str(node), [AlterableConfig("log.cleaner.threads", 0, str(node + 1))])
+            answer = await (await nodes.client(asked)).ask(IncrementalAlterConfigsRequest(resources=[set_to]))
+            assert answer.responses[0].error_code == 0
+        for node in NODES:
+            assert nodes[node].node.config["log.cleaner.threads"] == node + 1
+        set_to = AlterConfigsResource(BROKER, "4", [AlterableConfig("log.cleaner.threads", 0, "2")])
+        answer = await (await nodes.client(asked)).ask(IncrementalAlterConfigsRequest(resources=[set_to]))
+        assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_folder_is_chosen_again_where_the_partition_is_not_yet(tmp_path: Path) -> None:
+    """Tools ask so after a reassignment that names folders, and again until the partition has come."""
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        topic = AlterReplicaLogDirTopic("t", [0, 1, 2, 3])
+        asked = AlterReplicaLogDirsRequest([AlterReplicaLogDir(str(tmp_path), [topic])])
+        for node in NODES:
+            (told,) = (await (await nodes.client(node)).ask(asked)).results
+            codes = {part.partition_index: part.error_code for part in told.partitions}
+            for index, leader in (await nodes.leaders("t")).items():
+                assert codes[index] == (0 if leader == node else ErrorCode.REPLICA_NOT_AVAILABLE)
+            assert codes[3] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_snapshot_waits_until_no_node_has_anything_of_a_removed_topic(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Keys and certificates as Kafka's settings name them, for the broker's side of TLS and for the client's."""
+"""Keys and certificates as Kafka's settings name them, for both sides of TLS: the broker's and the client's."""

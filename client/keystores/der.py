@@ -1,4 +1,4 @@
-"""As much of DER as certificates and key stores need: one element at a time, with its tag and its content.
+"""The part of DER that certificates and key stores need: one element at a time, with its tag and content.
 
 Source: X.690, chapter 8 and 10. Lengths of more than four bytes and tags of more than one are refused.
 """
@@ -12,11 +12,11 @@ SEQUENCE, SET, OID, OCTETS = 0x30, 0x31, 0x06, 0x04
 
 
 class DerError(ValueError):
-    """Bytes that are no DER, or end too early."""
+    """The bytes are not DER, or end too early."""
 
 
 class Element(NamedTuple):
-    """One element. `whole` has its tag and its length, too."""
+    """One element. `whole` includes its tag and its length."""
 
     tag: int
     content: bytes
@@ -24,7 +24,7 @@ class Element(NamedTuple):
 
 
 def elements(data: bytes) -> Iterator[Element]:
-    """The elements that stand one behind the other in `data`. Raises DerError."""
+    """The consecutive elements in `data`. Raises DerError."""
     at = 0
     while at < len(data):
         if at + 2 > len(data) or data[at] & 0x1F == 0x1F:

@@ -1,14 +1,14 @@
-"""Java's own key store format, JKS: private keys with their chains, and trusted certificates. Reading only.
+"""Reads (never writes) Java's own key store format, JKS: private keys with their chains, and trusted certificates.
 
     magic, version, count, entries: tag, alias, time, then
         1: the encrypted key, and a chain of certificates      2: one certificate
-    SHA-1 of the password, "Mighty Aphrodite" and all that stands before
+    SHA-1 of the password, "Mighty Aphrodite" and everything before
 
 A key is a PKCS #8 EncryptedPrivateKeyInfo under an algorithm of the JDK's own: a SHA-1 key stream, and a SHA-1 digest.
-That is weak, and nobody writes it any more unless told to (keytool's default has been PKCS12 since Java 9); Kafka reads
-it, so this broker does.
+This is weak, and tools no longer write it by default (keytool's default has been PKCS12 since Java 9). Kafka reads it,
+so this broker does too.
 
-Source: the JDK's `sun.security.provider.JavaKeyStore` and `KeyProtector`, by the files that keytool writes.
+Source: the JDK's `sun.security.provider.JavaKeyStore` and `KeyProtector`, and files that keytool wrote.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _DIGEST = 20
 
 
 class JksError(ValueError):
-    """What is wrong with a key store; the message never has the password."""
+    """What is wrong with a key store. The message never contains the password."""
 
 
 class WrongPassword(JksError):
-    """Of the store, or of a key in it."""
+    """The password does not fit the store, or a key in it."""
 
 
 class JksKey(NamedTuple):
-    """A private key, still encrypted, and its chain in DER, its own certificate first."""
+    """A private key, still encrypted, and its chain in DER, with its own certificate first."""
 
     encrypted: bytes
     chain: tuple[bytes, ...]
@@ -69,7 +69,7 @@ class _Reader:
 
 
 def read(data: bytes, password: str | None) -> Jks:
-    """A key store's entries. Without a password it is not known whether somebody has changed it. Raises JksError."""
+    """A key store's entries. Without a password, tampering is not detected. Raises JksError."""
     if len(data) < len(MAGIC) + _DIGEST:
         raise JksError("the file is cut short")
     body, digest = data[:-_DIGEST], data[-_DIGEST:]
@@ -84,7 +84,7 @@ def read(data: bytes, password: str | None) -> Jks:
     for _ in range(reader.number(4)):
         tag = reader.number(4)
         reader.take(reader.number(2))  # the alias
-        reader.take(8)  # the time at which it was made
+        reader.take(8)  # the time of creation
         if tag == _KEY:
             encrypted = reader.take(reader.number(4))
             chain = tuple(reader.certificate(version) for _ in range(reader.number(4)))

@@ -1,7 +1,7 @@
-"""Private keys with their certificates, and trusted certificates, from what Kafka's settings name: PEM, PKCS12 or JKS.
+"""Reads private keys, their certificates and trusted certificates as Kafka's settings name them: PEM, PKCS12 or JKS.
 
-PEM is a file or the text of a setting (KIP-651). A store of type JKS or PKCS12 is read as what it is, as the JDK does.
-Secrets stay in memory, and in no message.
+PEM is a file or the text of a setting (KIP-651). Like the JDK, this reads a store of type JKS or PKCS12 by its actual
+format. Secrets stay in memory, and appear in no message.
 
 Source: KIP-651 (PEM), RFC 7292 (PKCS12), `client.keystores.jks`.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 MAX_FILE = 16 << 20
-# A handshake with a longer key holds up all other clients for too long.
+# A handshake with a longer key would hold up all other clients for too long.
 MAX_RSA_BITS = 4096
 _JCEKS = b"\xce\xce\xce\xce"
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
@@ -34,7 +34,7 @@ _TO_PKCS12 = "convert it: keytool -importkeystore -srckeystore OLD -destkeystore
 
 
 class Identity(NamedTuple):
-    """A private key and its chain, its own certificate first, as PEM; and who the certificate says that it is."""
+    """A private key and its chain as PEM, with its own certificate first; and the names in that certificate."""
 
     pem: bytes
     subject: str
@@ -42,7 +42,7 @@ class Identity(NamedTuple):
 
 
 class StoreError(ValueError):
-    """A store that cannot be used: reason and remedy, without what it names and without its secrets."""
+    """A store that cannot be used: reason and remedy, without the setting's name and without its secrets."""
 
 
 def _cryptography() -> Any:
@@ -55,7 +55,7 @@ def _cryptography() -> Any:
 
 
 def read_identities(values: Mapping[str, Any]) -> list[Identity]:
-    """The keys that one proves oneself with, by the values of the settings `ssl.*`.
+    """The keys with which this side proves its identity, from the values of the settings `ssl.*`.
 
     Raises StoreError with the key, the file, the reason and the remedy.
     """
@@ -85,7 +85,7 @@ def read_identities(values: Mapping[str, Any]) -> list[Identity]:
 
 
 def read_trusted(values: Mapping[str, Any]) -> list[bytes] | None:
-    """The certificates in DER that the other side's must lead to; None if none are named. Raises StoreError."""
+    """The trusted certificates in DER, for checking the other side's; None if none are named. Raises StoreError."""
     kind, location = _kind(values, "truststore"), values["ssl.truststore.location"]
     text = values["ssl.truststore.certificates"]
     if text:
@@ -107,12 +107,12 @@ def read_trusted(values: Mapping[str, Any]) -> list[bytes] | None:
 
 
 def certificates_of(identity: Identity) -> str:
-    """The chain alone, without the key, as PEM."""
+    """The chain without the key, as PEM."""
     return "".join(pem for label, pem in _blocks(identity.pem.decode("ascii")) if label == "CERTIFICATE")
 
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
-    """Python takes keys from files only: this one is in memory, and nobody else can open it. Raises StoreError."""
+    """Load an identity. Python reads keys from files only, so this one is in memory and private. Raises StoreError."""
     try:
         with _as_file(identity.pem) as path:
             context.load_cert_chain(path)
@@ -122,7 +122,7 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """The path of a file in memory; where the system has none of these, of one that only this user can open."""
+    """The path of a file in memory; on a system without these, of a file that only this user can open."""
     if portable.has(os, "memfd_create"):
         file = os.memfd_create("tls")
         try:
@@ -139,7 +139,7 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 @contextmanager
 def _told(where: str) -> Iterator[None]:
-    """Errors inside say where they come from."""
+    """Errors raised inside get the name of their origin."""
     try:
         yield
     except StoreError as error:
@@ -184,9 +184,9 @@ def _some(certificates: list[bytes]) -> list[bytes]:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """(label, PEM) of each block. In settings the lines of one may have become one line."""
+    """Yield (label, PEM) for each block. In a setting, a block's lines may have become one line."""
     for label, body in _PEM.findall(text):
-        if ":" in body:  # headers of the old form of encryption stand before the base64
+        if ":" in body:  # in the old form of encryption, headers come before the base64
             yield label, f"-----BEGIN {label}-----{body}-----END {label}-----\n"
             continue
         lines = "\n".join(re.findall(".{1,64}", "".join(body.split())))
@@ -216,7 +216,7 @@ def _pem_identity(text: str, password: str | None) -> Identity:
         raise StoreError("its key is encrypted: set ssl.key.password")
     try:
         key = load_pem_private_key(keys[0].encode(), password.encode() if is_encrypted and password else None)
-    except Exception:  # of many kinds, some of which have the text
+    except Exception:  # of many kinds, and some contain the text
         hint = "the password is wrong (ssl.key.password), or the key is damaged" if is_encrypted else "it is damaged"
         raise StoreError(f"its private key cannot be read: {hint}") from None
     return _identity(key, _certificates(text))
@@ -264,7 +264,7 @@ def _binary_trusted(data: bytes, password: str | None) -> list[bytes]:
 
 
 def _pkcs12(data: bytes, password: str, setting: str) -> tuple[Any, bytes | None, list[bytes]]:
-    """The key, its certificate and the others, in DER."""
+    """The key, its certificate, and the other certificates, in DER."""
     if data.startswith(_JCEKS):
         raise StoreError(f"it is a JCEKS key store, which is not supported; {_TO_PKCS12}")
     if data.lstrip().startswith(b"-----BEGIN"):
@@ -277,14 +277,14 @@ def _pkcs12(data: bytes, password: str, setting: str) -> tuple[Any, bytes | None
         raise StoreError("it is neither PKCS12 nor JKS: name another file")
     try:
         store = load_pkcs12(data, password.encode())
-    except Exception:  # of many kinds, some of which have parts of the file
+    except Exception:  # of many kinds, and some contain parts of the file
         raise StoreError(f"the password is wrong ({setting}), or the file is damaged") from None
     own = store.cert.certificate.public_bytes(Encoding.DER) if store.cert else None
     return store.key, own, [each.certificate.public_bytes(Encoding.DER) for each in store.additional_certs]
 
 
 def _chain(certificate: bytes, others: Sequence[bytes]) -> list[bytes]:
-    """From a certificate to who has signed it, and so on: PKCS12 keeps them in any order."""
+    """The chain from a certificate to its signer, and so on: PKCS12 stores them in any order."""
     chain, last = [certificate], _parsed(certificate)
     left = {each: _parsed(each) for each in others}
     while last.issuer != last.subject:
@@ -332,7 +332,7 @@ def _identity(key: Any, chain: list[bytes]) -> Identity:
 
 
 def _said_names(certificate: Certificate) -> tuple[str, frozenset[str]]:
-    """The subject and the alternative names of a certificate."""
+    """A certificate's subject and alternative names."""
     from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName
 
     try:

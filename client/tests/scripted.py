@@ -1,4 +1,4 @@
-"""A broker that plays what a test wrote for it: a thread on loopback, on the codecs of the protocol."""
+"""A broker that follows a test's script: a thread on loopback, using the protocol's codecs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from barnabas.wire.types import Message
 
 
 class Raw(bytes):
-    """Bytes that go out as they are, length and correlation id included."""
+    """Bytes that are sent unchanged, including length and correlation id."""
 
 
-#: What a request is answered with; None closes the connection.
+#: Answers a request; None closes the connection.
 Answer = Callable[[Any], Message | Raw | None]
 
 
@@ -50,7 +50,7 @@ class FakeTime:
 
 
 class Scripted:
-    """The requests that came, by all connections, and the address to reach it at."""
+    """The requests received over all connections, and the address to reach it at."""
 
     def __init__(self, play: Mapping[type[Message], Answer], *, host: str = "127.0.0.1") -> None:
         self.play = dict(play)
@@ -63,11 +63,11 @@ class Scripted:
         self.start()
 
     def asked(self, kind: type[Message]) -> int:
-        """How many requests of a kind have come."""
+        """How many requests of this kind were received."""
         return sum(isinstance(request, kind) for request in self.requests)
 
     def start(self) -> None:
-        """Listen, on the port of before."""
+        """Listen on the same port as before."""
         broker = self
 
         class Handler(socketserver.BaseRequestHandler):
@@ -94,7 +94,7 @@ class Scripted:
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Close all connections, and listen on."""
+        """Close all connections, but keep listening."""
         for sock in list(self._open):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -137,14 +137,14 @@ class Scripted:
 
 
 def api(kind: type[Message], first: int | None = None, last: int | None = None) -> ApiVersion:
-    """What a broker says of an API that it serves."""
+    """The range of versions of an API that a broker reports."""
     known = kind.__wire__.versions
     return ApiVersion(kind.__wire__.key, known.first if first is None else first, known.last if last is None else last)
 
 
 @contextlib.contextmanager
 def scripted(play: Mapping[type[Message], Answer] | None = None, *, host: str = "127.0.0.1") -> Iterator[Scripted]:
-    """A broker while the block runs. It leads partition 0 of topic `t`, unless Metadata is played."""
+    """A broker for the duration of the block. It leads partition 0 of topic `t`, unless the script has Metadata."""
     made = Scripted({**(play or {})}, host=host)
     if MetadataRequest not in made.play:
         made.play[MetadataRequest] = lambda request: metadata({1: made}, {"t": {0: 1}}, request)
@@ -157,7 +157,7 @@ def scripted(play: Mapping[type[Message], Answer] | None = None, *, host: str = 
 def metadata(
     brokers: Mapping[int, Scripted], leaders: Mapping[str, Mapping[int, int]], request: MetadataRequest
 ) -> MetadataResponse:
-    """The leaders of partitions; topics that are asked for and not there are unknown."""
+    """The leaders of partitions. A requested topic that is missing is unknown."""
     names = [topic.name or "" for topic in request.topics] if request.topics is not None else list(leaders)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node, made.address.host, made.address.port) for node, made in brokers.items()],

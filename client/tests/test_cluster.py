@@ -1,4 +1,4 @@
-"""Brokers that go, come back and hand over, as the client sees it."""
+"""Brokers that go away, come back and hand over, from the client's view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from barnabas.wire.types import replace
 
 
 class Two:
-    """Two brokers, `leaders` of topic `t`, and ListOffsets that answers with the broker's number."""
+    """Two brokers, the `leaders` of topic `t`, and ListOffsets answers with the broker's number."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.leaders = {"t": {0: 1, 1: 2}}
@@ -195,7 +195,7 @@ def test_what_may_not_be_repeated_is_not_and_its_fate_is_told_as_unknown(two: Tw
 
 
 def test_a_connection_that_was_closed_while_idle_costs_nothing(two: Two) -> None:
-    """A broker closes what is idle for ten minutes: nothing was asked, so all may be asked anew."""
+    """A broker closes a connection that was idle for ten minutes. No request is open, so all may be sent again."""
     two.one.play[CreateTopicsRequest] = lambda _: CreateTopicsResponse()
     cluster = Cluster(str(two.one.address), timing=two.time.timing)
     cluster.controller(CreateTopicsRequest(), CreateTopicsResponse)

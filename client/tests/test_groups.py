@@ -32,7 +32,7 @@ from barnabas.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 
 
 class Coordinators:
-    """Two brokers; `at` coordinates group `g`, the other says that it does not."""
+    """Two brokers. `at` coordinates group `g`; the other one says that it does not."""
 
     def __init__(self, one: Scripted, two: Scripted) -> None:
         self.brokers = {1: one, 2: two}
@@ -97,7 +97,7 @@ def test_a_commit_that_the_answer_is_silent_of_is_no_success(group: Coordinators
 
 
 def member(group: Coordinators) -> GroupMember:
-    """One that has joined and leads."""
+    """A member that has joined and leads."""
     generation = 3
 
     def joined(request: JoinGroupRequest) -> JoinGroupResponse:

@@ -1,4 +1,4 @@
-"""Key and trust stores as operators have them, and what a bad one says."""
+"""Key and trust stores as operators have them, and the errors for bad ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logging in: what the client's side of SASL sends, whom it trusts, and which settings it understands."""
+"""Logging in: what the client's side of SASL sends, whom it trusts, and which settings it accepts."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_driver_takes_the_secret_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file stays, and the broker makes a new secret at each start."""
+    """The file stays, and the broker writes a new secret at each start."""
     file = tmp_path / "driver.properties"
     file.write_text("security.protocol=PLAINTEXT\nsasl.mechanism=BARNABAS-DRIVER\nbarnabas.driver.secret.file=secret\n")
     monkeypatch.setenv(VARIABLE, str(file))

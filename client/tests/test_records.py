@@ -1,4 +1,4 @@
-"""Producing to leaders and fetching from them, as they move, refuse and lie."""
+"""Producing to leaders and fetching from them, while they move, refuse and lie."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DATA = build_batch([Record(None, b"v", 1)])
 
 
 class Pair:
-    """Two brokers and the one that leads `t`; what each was sent by Produce, and what it says of it."""
+    """Two brokers and the leader of `t`; what each received by Produce, and its answers."""
 
     def __init__(self, one: Scripted, two: Scripted) -> None:
         self.brokers = {1: one, 2: two}
@@ -145,7 +145,7 @@ def fetched(code: int = 0, data: bytes = b"", end: int = 0) -> FetchResponse:
 
 def batch(first: int, *values: bytes) -> bytes:
     data = bytearray(build_batch([Record(None, value, 1) for value in values]))
-    data[:8] = first.to_bytes(8, "big")  # outside of the CRC
+    data[:8] = first.to_bytes(8, "big")  # not covered by the CRC
     return bytes(data)
 
 

@@ -1,4 +1,4 @@
-"""When is asked again, and how long is waited before: on a clock that only sleeping moves."""
+"""When requests are repeated, and after which pause: on a clock that only sleeping moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port that takes connections and never answers: the user is told soon, and may wait."""
+"""A port that accepts connections and never answers: the user is told soon, and may wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.client.security import Security
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What the user is told; the patience of a client is short."""
+    """What the user is told; the client's patience is short."""
     lines: list[str] = []
     monkeypatch.setattr(silence, "SECONDS", 0.05)
     monkeypatch.setattr(connection, "TIMEOUT_SECONDS", 0.15)
@@ -27,7 +27,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 @pytest.fixture
 def mute() -> Iterator[Address]:
-    """The kernel takes connections there, and nobody reads them."""
+    """An address where the kernel accepts connections and nobody reads from them."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen(5)

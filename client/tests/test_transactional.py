@@ -1,4 +1,4 @@
-"""Transactions, one after the other, with coordinators that move, are not ready, refuse, and hang up."""
+"""Consecutive transactions, with coordinators that move, are not ready, refuse, and hang up."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def coordinator() -> Iterator[Coordinator]:
 
 
 def first(coordinator: Coordinator, kind: type[Message]) -> Any:
-    """The first request of a kind."""
+    """The first request of this kind."""
     return next(request for request in coordinator.broker.requests if type(request) is kind)
 
 
@@ -95,7 +95,7 @@ def test_what_passes_is_waited_for(coordinator: Coordinator) -> None:
     coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR]
     coordinator.producer.commit_offsets("g", {("t", 0): Committed(5)})
     assert coordinator.broker.asked(TxnOffsetCommitRequest) == 3
-    assert coordinator.broker.asked(FindCoordinatorRequest) == 3  # of the id, of the group, and of the group again
+    assert coordinator.broker.asked(FindCoordinatorRequest) == 3  # for the id, for the group, and for the group again
 
 
 def test_who_was_fenced_is_told(coordinator: Coordinator) -> None:

@@ -1,10 +1,10 @@
-"""Where ZooKeeper keeps committed offsets, as Kafka's consumers did until 0.9: paths, names and numbers. Pure.
+"""How Kafka's consumers kept committed offsets in ZooKeeper until 0.9: paths, names and numbers. Pure.
 
     /consumers/GROUP/offsets/TOPIC/PARTITION   the offset of the next record, in decimal
     /consumers/GROUP/ids/...                   the members of a group that runs
 
-All of it lies below the chroot of `zookeeper.connect`. Group names come from clients: `misfit` says which of them are
-no znode, so that no name leads to a path outside /consumers/GROUP.
+All of it lies below the chroot of `zookeeper.connect`. Group names come from clients. `misfit` finds those that cannot
+be a znode, so that no name leads to a path outside /consumers/GROUP.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import re
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.keys import is_stream
 
-#: The largest offset: a 64-bit integer with a sign.
+#: The largest offset: a signed 64-bit integer.
 MAX_OFFSET = (1 << 63) - 1
-#: Bytes of a group's name. ZooKeeper takes requests of 1 MB (jute.maxbuffer), and a transaction has many paths.
+#: The most bytes of a group name. ZooKeeper takes requests of 1 MB (jute.maxbuffer), and a transaction has many paths.
 MOST_NAME_BYTES = 16 * 1024
 _DIGITS = re.compile(r"[0-9]{1,19}")
-# What ZooKeeper's PathUtils refuses in a path. It looks at UTF-16: characters beyond U+FFFF are surrogates there.
+# Characters that ZooKeeper's PathUtils refuses in a path. It works on UTF-16, where those beyond U+FFFF are surrogates.
 _REFUSED = re.compile("[\\x00-\\x1f\\x7f-\\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\[\]:/,\s@]+)(:([0-9]{1,5}))?")
 
 
 def misfit(group: str) -> str | None:
-    """Why a group can have no znodes, None if it can."""
+    """Why a group cannot have znodes; None if it can."""
     if is_stream(group):
         return "it says how far a stream is, which only the broker's own log does"
     if group in ("", ".", ".."):
@@ -40,7 +40,7 @@ def misfit(group: str) -> str | None:
 
 
 def group_path(root: str, group: str) -> str:
-    """All of a group. The group must not be a misfit."""
+    """The znode above everything of a group. The group must not be a misfit."""
     return f"{root}/consumers/{group}"
 
 
@@ -50,7 +50,7 @@ def position_path(root: str, group: str, place: TopicPartition) -> str:
 
 
 def parse_number(text: str, most: int = MAX_OFFSET) -> int:
-    """A decimal number from 0 to `most`, and nothing around it. Raises ValueError with the reason."""
+    """A decimal number from 0 to `most`, with nothing around it. Raises ValueError with the reason."""
     if not _DIGITS.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is no number")
     number = int(text)
@@ -67,12 +67,12 @@ def parse_partition(text: str) -> int:
 
 
 def parse_offset(value: bytes) -> int:
-    """What a znode holds. Raises ValueError."""
+    """The offset in a znode's content. Raises ValueError."""
     return parse_number(value.decode("ascii", "backslashreplace"))
 
 
 def parse_connect(text: str) -> tuple[str, str]:
-    """HOST:PORT[,HOST:PORT...][/CHROOT] as hosts and chroot, which is empty where there is none. Raises ValueError."""
+    """Hosts and chroot (which may be empty) of HOST:PORT[,HOST:PORT...][/CHROOT]. Raises ValueError."""
     hosts, slash, chroot = text.strip().partition("/")
     for host in hosts.split(","):
         found = _HOST.fullmatch(host.strip())

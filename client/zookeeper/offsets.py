@@ -1,7 +1,7 @@
-"""The positions of groups in ZooKeeper: read, and written on the versions that were read.
+"""Groups' positions in ZooKeeper: read them, and write them if their znode versions are unchanged.
 
-What is wrong with one znode is a `Failure` and costs only itself; `LostError` is that ZooKeeper cannot be asked at all.
-Every method blocks: see `zookeeper.session`.
+A problem with one znode is a `Failure` and affects nothing else. `LostError` means that ZooKeeper cannot be asked at
+all. Every method blocks: see `zookeeper.session`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from barnabas.client.zookeeper.layout import group_path, misfit, parse_offset, p
 from barnabas.client.zookeeper.session import NEVER, Failure, LostError, Node, Operation, Session
 from barnabas.wire.aliases import TopicPartition
 
-#: A position: of which group, and of which partition.
+#: Identifies a position by its group and partition.
 Place = tuple[str, TopicPartition]
-#: Positions of one group that are listed. ZooKeeper gives the names of all children in one answer.
+#: The most positions that are listed of one group. ZooKeeper sends all children's names in one answer.
 MOST_POSITIONS = 100_000
 
 
 class Found(NamedTuple):
-    """A position as a znode has it, and when that was written."""
+    """A position in a znode, and when it was written."""
 
     offset: int
     version: int
@@ -28,14 +28,14 @@ class Found(NamedTuple):
 
 
 class Write(NamedTuple):
-    """The offset that a znode is to have, None for no znode; `old` is what was found there."""
+    """The new offset of a znode, None to delete it; `old` is what was found there."""
 
     offset: int | None
     old: Found | None
 
 
 class Listing(NamedTuple):
-    """The partitions of a group that have a znode; by path what is no such znode, and what cannot be listed."""
+    """A group's partitions that have a znode; and, by path, unfit znodes and those that cannot be listed."""
 
     partitions: list[TopicPartition]
     wrong: dict[str, str]
@@ -43,7 +43,7 @@ class Listing(NamedTuple):
 
 
 class NoRootError(LostError):
-    """The chroot is not there, nor anything below it."""
+    """The chroot does not exist, and neither does anything below it."""
 
 
 class OffsetNodes:
@@ -53,23 +53,23 @@ class OffsetNodes:
         self._session, self._root = session, root
 
     def check_root(self) -> None:
-        """Raises NoRootError if the chroot is not there: to make it may be a mistake, and hides all that there is."""
+        """Raises NoRootError if the chroot is missing: it may be a mistake, and creating it would hide old data."""
         if self._root and not self._session.exist([self._root])[0]:
             raise NoRootError(
                 f"ZooKeeper at {self._session.hosts} has no {self._root}: create it, or mend the address's chroot"
             )
 
     def groups(self) -> list[str] | Failure:
-        """All that is below /consumers."""
+        """All groups below /consumers."""
         told = self._session.children(f"{self._root}/consumers")
         return told if isinstance(told, Failure) else sorted(told)
 
     def live_members(self, group: str) -> int:
-        """The members that a group has there now."""
+        """The number of members that a group has there now."""
         return 0 if misfit(group) else self._session.counts([f"{group_path(self._root, group)}/ids"])[0]
 
     def listing(self, group: str, until: float = NEVER) -> Listing:
-        """Which positions a group has; `until` is a time of `monotonic`, after which it gives up."""
+        """The positions that a group has; gives up at `until`, a time of `monotonic`."""
         found = Listing([], {}, {})
         if misfit(group):
             return found
@@ -96,11 +96,11 @@ class OffsetNodes:
         return sorted(told)
 
     def read(self, places: Sequence[Place], until: float = NEVER) -> list[Found | Failure | None]:
-        """The position of each; None where there is none. No group may be a misfit."""
+        """The position of each place; None if there is none. No group may be a misfit."""
         return [_found(node) for node in self._session.get_all([self.path(place) for place in places], until)]
 
     def write(self, writes: Mapping[Place, Write]) -> dict[Place, Failure]:
-        """Write where the old positions still stand; why, for each that was not written."""
+        """Write where the old positions are unchanged. Returns a failure for each one not written."""
         operations = [
             Operation(
                 self.path(place),
@@ -114,7 +114,7 @@ class OffsetNodes:
         return {place: failed[path] for place in writes if (path := self.path(place)) in failed}
 
     def tidy(self, places: Iterable[Place]) -> None:
-        """Remove the folders of positions that were deleted, where nothing else is left in them."""
+        """Remove the folders of deleted positions if nothing else is left in them."""
         topics = {(group, topic) for group, (topic, _) in places}
         folders = [f"{group_path(self._root, group)}/offsets/{topic}" for group, topic in sorted(topics)]
         for group in sorted({group for group, _ in topics}):
@@ -122,7 +122,7 @@ class OffsetNodes:
         self._session.each([Operation(path, None, None) for path in folders])
 
     def path(self, place: Place) -> str:
-        """Its znode."""
+        """The place's znode."""
         return position_path(self._root, *place)
 
     def _missing_folders(self, of: Iterable[tuple[str, str]]) -> list[Operation]:
@@ -130,7 +130,7 @@ class OffsetNodes:
         for group, topic in of:
             base = group_path(self._root, group)
             folders |= {f"{self._root}/consumers", base, f"{base}/offsets", f"{base}/offsets/{topic}"}
-        paths = sorted(folders)  # what contains comes before what is contained
+        paths = sorted(folders)  # a parent comes before its children
         there = self._session.exist(paths)
         return [Operation(path, b"", None) for path, known in zip(paths, there, strict=True) if not known]
 

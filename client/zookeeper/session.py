@@ -1,8 +1,8 @@
-"""A session with ZooKeeper, through kazoo: requests that are sent ahead and awaited together, and transactions.
+"""A session with ZooKeeper, through kazoo: pipelined requests, and transactions.
 
 kazoo runs threads of its own, and every method here blocks: an event loop calls them in a thread. Nothing waits longer
-than the timeout for the next answer. kazoo queues what is asked while it has no connection, so nothing is asked then:
-`LostError`. After a `LostError` a write may have been done or not; whoever goes on reads again first.
+than the timeout for the next answer. Without a connection kazoo would queue requests, so nothing is sent then:
+`LostError` is raised. After a `LostError`, a write may or may not have been done: read again first.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 KAZOO_REMEDY = "pip install 'barnabas[zookeeper]' (in a checkout: make setup-all)"
-#: ZooKeeper takes a transaction of 1 MB (jute.maxbuffer); these are far below.
+#: ZooKeeper accepts transactions up to 1 MB (jute.maxbuffer); these limits are far below.
 MOST_OPERATIONS, MOST_BYTES = 500, 400_000
-#: Requests that are sent ahead at one time.
+#: The most requests in flight.
 MOST_READS = 2000
-_BYTES_OF_AN_OPERATION = 100  # without its path
-#: A first answer comes within this, or nobody is there.
+_BYTES_OF_AN_OPERATION = 100  # excluding its path
+#: If the first answer does not come within this time, nobody is there.
 CONNECT_SECONDS = 5.0
 NEVER = float("inf")
 
@@ -36,7 +36,7 @@ class LostError(Exception):
 
 
 class Node(NamedTuple):
-    """What a znode holds. `mtime_ms` is when that was written, on ZooKeeper's clock."""
+    """A znode's content. `mtime_ms` is when it was written, by ZooKeeper's clock."""
 
     value: bytes
     version: int
@@ -44,14 +44,14 @@ class Node(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why something was not done with one znode; `is_race` if somebody else was faster, so that another look helps."""
+    """Why an action failed for one znode. `is_race`: someone else was faster, so reading again helps."""
 
     reason: str
     is_race: bool = False
 
 
 class Operation(NamedTuple):
-    """A change of a znode: no `value` deletes it, no `version` creates it."""
+    """A change of a znode: without `value` it deletes, without `version` it creates."""
 
     path: str
     value: bytes | None
@@ -59,12 +59,12 @@ class Operation(NamedTuple):
 
 
 class Session:
-    """One connection, made again by itself when it breaks. `credentials` is USER:PASSWORD of the digest scheme."""
+    """One connection, which reconnects by itself. `credentials` is USER:PASSWORD of the digest scheme."""
 
     def __init__(
         self, hosts: str, *, credentials: str | None = None, timeout: float, session_timeout: float | None = None
     ) -> None:
-        """Does not connect yet. Raises KazooMissingError."""
+        """Does not connect yet. Raises KazooMissingError if kazoo is not installed."""
         try:
             from kazoo import exceptions
             from kazoo.client import KazooClient
@@ -73,7 +73,7 @@ class Session:
         except ImportError:
             raise KazooMissingError from None
         self.hosts, self._timeout = hosts, timeout
-        #: When ZooKeeper has answered last, on the monotonic clock.
+        #: When ZooKeeper last answered, on the monotonic clock.
         self.heard = 0.0
         self._errors, self._late = exceptions, KazooTimeoutError
         self._gone = (KazooTimeoutError, exceptions.KazooException)
@@ -81,7 +81,7 @@ class Session:
         if credentials:
             user, _, password = credentials.partition(":")
             acl = [make_digest_acl(user, password, all=True)]
-        quiet = logging.getLogger("barnabas.zookeeper.kazoo")  # what it would say of each attempt, the error says
+        quiet = logging.getLogger("barnabas.zookeeper.kazoo")  # its messages about each attempt are also in the error
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
         self._client: Any = KazooClient(
@@ -96,7 +96,7 @@ class Session:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connect. Raises LostError if nobody answers; the session is over then."""
+        """Connect. Raises LostError if nobody answers; the session is then over."""
         try:
             self._client.start(timeout=min(self._timeout, CONNECT_SECONDS))
         except self._late:
@@ -105,7 +105,7 @@ class Session:
             raise LostError(f"ZooKeeper at {self.hosts}: {self._reason(error)}") from None
 
     def begin(self) -> None:
-        """Connect beside the caller, for as long as it takes; return when that is done, or has not been in time."""
+        """Start to connect in the background, and return when connected or after the timeout."""
         self._client.start_async().wait(self._timeout)
 
     @property
@@ -113,24 +113,24 @@ class Session:
         return bool(self._client.connected)
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         self._client.stop()
         self._client.close()
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def get_all(self, paths: Sequence[str], until: float = NEVER) -> list[Node | Failure | None]:
-        """What each znode holds; None for one that is not there. Raises LostError, also at a time of `monotonic`."""
+        """Each znode's content; None if there is no znode. Raises LostError, also when `until` has passed."""
         requests = [partial(self._client.get_async, path) for path in paths]
         asked = self._ask(requests, until=until)
         return [each if each is None or isinstance(each, Failure) else _node(*each) for each in asked]
 
     def exist(self, paths: Sequence[str]) -> list[bool]:
-        """Whether each znode is there. Raises LostError."""
+        """Whether each znode exists. Raises LostError."""
         return [stat is not None for stat in self._stats(paths)]
 
     def counts(self, paths: Sequence[str]) -> list[int]:
-        """How many children each znode has, none if it is not there. Raises LostError."""
+        """How many children each znode has; 0 if it does not exist. Raises LostError."""
         return [
             0 if stat is None or isinstance(stat, Failure) else int(stat.children_count) for stat in self._stats(paths)
         ]
@@ -139,17 +139,17 @@ class Session:
         return self._ask([partial(self._client.exists_async, path) for path in paths])
 
     def children(self, path: str, until: float = NEVER) -> list[str] | Failure:
-        """The names of a znode's children, none if it is not there. Raises LostError, also at a time."""
+        """The names of a znode's children; empty if it does not exist. Raises LostError, also after `until`."""
         (told,) = self._ask([lambda: self._client.get_children_async(path)], until=until)
         if isinstance(told, Failure):
             return told
         return [] if told is None else list(told)
 
     def transact(self, operations: Sequence[Operation]) -> dict[str, Failure]:
-        """Do all of it; why, by path, something was not done. Raises LostError.
+        """Do all operations. Returns, by path, why one was not done. Raises LostError.
 
-        Each transaction is done as a whole or not at all. If one fails its operations are done one by one, so that
-        what is wrong with one znode costs only itself.
+        Each transaction is done completely or not at all. If one fails, its operations are done one by one, so that a
+        problem with one znode affects nothing else.
         """
         failed: dict[str, Failure] = {}
         for some in _transactions(operations):
@@ -162,7 +162,7 @@ class Session:
         return failed
 
     def each(self, operations: Sequence[Operation]) -> dict[str, Failure]:
-        """Do what can be done of it, one by one; why, by path, something was not done. Raises LostError."""
+        """Do the operations one by one, as far as possible. Returns, by path, why one failed. Raises LostError."""
         told = self._ask([partial(self._send, each) for each in operations], absent=_GONE)
         return {
             operation.path: each for operation, each in zip(operations, told, strict=True) if isinstance(each, Failure)
@@ -188,7 +188,7 @@ class Session:
     def _ask(
         self, requests: Sequence[Callable[[], Any]], absent: Failure | None = None, until: float = NEVER
     ) -> list[Any]:
-        """The answers to requests that are sent ahead; `absent` for a znode that is not there. Raises LostError."""
+        """The answers to pipelined requests; `absent` for a missing znode. Raises LostError."""
         found: list[Any] = []
         for start in range(0, len(requests), MOST_READS):
             if not self.connected:
@@ -214,7 +214,7 @@ class Session:
             raise LostError(self._reason(error)) from None
 
     def _reason(self, error: Exception) -> str:
-        """What kazoo's error means."""
+        """The meaning of kazoo's error."""
         name = type(error).__name__
         if name == "KazooTimeoutError":
             return f"no answer within {self._timeout:g} s"
@@ -240,7 +240,7 @@ def _node(value: bytes, status: Any) -> Node:
 
 
 def _transactions(operations: Sequence[Operation]) -> list[list[Operation]]:
-    """In pieces that ZooKeeper takes."""
+    """The operations in pieces that ZooKeeper accepts."""
     pieces: list[list[Operation]] = []
     size = 0
     for operation in operations:

@@ -30,6 +30,10 @@ from barnabas.wire.types import Message
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.tools import missing
 
+pytestmark = pytest.mark.one_node(
+    "it speaks to one node over connections of its own, which need not lead or coordinate what it asks for"
+)
+
 #: Names that are no resource's.
 NOT_COMPARED = ".configs.name"
 PASSWORD = "secret"

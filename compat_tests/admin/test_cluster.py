@@ -70,6 +70,7 @@ def pipe(server: Server) -> Any:
         yield opened
 
 
+@pytest.mark.one_node("it asks one node by one connection, which need not lead or coordinate what it asks for")
 def test_authorized_operations_are_all_where_they_are_asked_for(pipe: Pipe) -> None:
     def metadata(version: int, asked: bool) -> tuple[int, list[int]]:
         answer = pipe.ask(
@@ -101,6 +102,7 @@ def test_authorized_operations_are_all_where_they_are_asked_for(pipe: Pipe) -> N
         assert (group.error_code, group.authorized_operations) == (0, told)
 
 
+@pytest.mark.one_node("with several there is a node to which a partition can go")
 def test_nothing_is_reassigned(pipe: Pipe) -> None:
     def moved(topic: str, index: int, replicas: list[int] | None) -> ErrorCode:
         asked = ReassignableTopic(topic, [ReassignablePartition(index, replicas)])
@@ -138,6 +140,7 @@ def test_nothing_is_elected(kind: int, pipe: Pipe) -> None:
         assert not any(each.partition_result for each in everything.replica_election_results)
 
 
+@pytest.mark.one_node("it asks one node by one connection, which need not lead or coordinate what it asks for")
 def test_logs_move_to_no_other_directory(pipe: Pipe, server: Server) -> None:
     def moved(path: str, topic: str, index: int) -> ErrorCode:
         asked = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [index])])])
@@ -149,6 +152,7 @@ def test_logs_move_to_no_other_directory(pipe: Pipe, server: Server) -> None:
     assert moved("/elsewhere", "t", 0) is ErrorCode.LOG_DIR_NOT_FOUND
 
 
+@pytest.mark.one_node("the other nodes are observers")
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_quorum_is_one_voter(version: int, pipe: Pipe) -> None:
     answer = pipe.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), version)

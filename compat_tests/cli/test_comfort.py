@@ -41,6 +41,7 @@ def test_topics_with_figures_for_people_and_programs(server: Server) -> None:
     assert run("topics", "list", "-l", *at).startswith("TOPIC ")
 
 
+@pytest.mark.one_node("it names the leader")
 def test_a_topic_as_json(server: Server) -> None:
     at = ("-b", server.address)
     run("topics", "create", "one", "--config", "retention.ms=5", *at)

@@ -27,6 +27,7 @@ def urls_of(broker: Barnabas) -> list[str]:
     return [word for url in found[1].split(", ") for word in ("--url", url)]
 
 
+@pytest.mark.one_node("it traces the requests of one node")
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
 def test_requests_are_shown_as_they_come(broker: Barnabas, form: tuple[str, ...]) -> None:
     topic = f"traced{len(form)}"

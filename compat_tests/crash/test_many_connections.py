@@ -13,6 +13,8 @@ from barnabas.broker.tests.client import Client, batch_of, connect
 from barnabas.wire.messages.metadata import MetadataRequest
 from compat_tests.broker_process import Barnabas
 
+pytestmark = pytest.mark.one_node("it speaks to one node, whose descriptors it counts")
+
 COUNT = 5000
 MAX_BYTES_EACH = 24 << 10
 

@@ -17,6 +17,8 @@ from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from compat_tests.broker_process import Barnabas
 from compat_tests.crash.segments import records_of, segment_files
 
+pytestmark = pytest.mark.one_node("a process that dies at a point of its own is one node")
+
 SETTINGS = {"log.segment.bytes": "2000", "log.index.interval.bytes": "300"}
 # (operation, word in its path, which call, when)
 SLOW = pytest.mark.slow

@@ -16,12 +16,16 @@ from pathlib import Path
 
 from barnabas.streams.java import options
 from compat_tests.apache_kafka import free_ports
+from compat_tests.broker_process import following_free_ports
 from compat_tests.docs.session import Bash, Python
 from compat_tests.java import tools
 from compat_tests.tools import ROOT, missing
 
-#: The broker, its TLS listener, HTTP; InfluxDB's writers; MariaDBs; ZooKeeper.
-PORTS = ("9092", "9093", "9644", "8086", "3306", "3307", "33061", "2181")
+#: The broker, its TLS listener; or a broker of three nodes, whose ports follow each other.
+BROKERS = ("9092", "9093", "9094")
+#: HTTP; InfluxDB's writers; MariaDBs; ZooKeeper.
+OTHERS = ("9644", "8086", "3306", "3307", "33061", "2181")
+PORTS = (*BROKERS, *OTHERS)
 _PORT = re.compile(rf"(?:(?<=:)|(?<=--port[ =]))(?:{'|'.join(PORTS)})\b")
 _HOST = re.compile(r"\b(?:kafka\.example|zk\d?)(?=:\d)|\b0\.0\.0\.0\b")
 _FOLDER = re.compile(r"(?<![\w.}])/(?=(?:var/lib|etc/barnabas|data)/|data\b)")
@@ -34,6 +38,7 @@ KAFKAS_TOOLS = {
     "kafka-console-producer": tools.CONSOLE_PRODUCER,
     "kafka-consumer-groups": tools.GROUPS,
     "kafka-features": tools.FEATURES,
+    "kafka-reassign-partitions": tools.REASSIGNMENTS,
     "kafka-topics": tools.TOPICS,
     "kafka-transactions": tools.TRANSACTIONS,
 }
@@ -50,13 +55,22 @@ _NEEDED = {
 _FIRST_OF_ALL = ("mariadb", "openssl")
 
 
+def _free_ports() -> list[int]:
+    """One for each of `PORTS`."""
+    while True:
+        first, others = following_free_ports(len(BROKERS)), free_ports(len(OTHERS))
+        found = [*range(first, first + len(BROKERS)), *others]
+        if len(set(found)) == len(found):
+            return found
+
+
 class Machine:
     """A folder that is like a checkout in which `make setup-all` has run, as far as commands see it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
         self.home = folder / "checkout"
-        self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+        self.ports = dict(zip(PORTS, map(str, _free_ports()), strict=True))
         self._bin = self.home / ".venv" / "bin"
         self._bin.mkdir(parents=True)
         for name in ("var/lib", "etc/barnabas", "data"):

@@ -207,6 +207,13 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
             },
         ),
     ),
+    "docs/nodes.md": (
+        Scenario(
+            long=True,
+            before={"From one node to several": "stop"},
+            after="barnabas consume orders --from-beginning --exit | wc -l | grep -x 600",
+        ),
+    ),
     "docs/offsets.md": (
         Scenario(
             long=True,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from barnabas.wire.batch import Record, build_batch, iter_batches
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from compat_tests.admin.test_configs import create
 from compat_tests.broker_process import Server
 from compat_tests.lies.test_batches import produced
 from compat_tests.pipe import Pipe
+
+pytestmark = pytest.mark.one_node(
+    "it speaks to one node over connections of its own, which need not lead or coordinate what it asks for"
+)
 
 TEN_MINUTES = 600_000
 MIB = 1 << 20

@@ -286,13 +286,15 @@ class Transformer(Client):
                 self._stop.wait(0.1)  # whatever it is: a new producer fences the old one, a new consumer begins anew
 
     def _producer(self) -> Any:
-        return KafkaProducer(
+        producer = KafkaProducer(
             bootstrap_servers=self.address,
             transactional_id=self.name,
             transaction_timeout_ms=20_000,
             max_block_ms=20_000,
             reconnect_backoff_max_ms=200,
         )
+        _retries_lost_coordinators(producer)
+        return producer
 
     def _consumer(self) -> Any:
         return KafkaConsumer(
@@ -330,6 +332,23 @@ class Transformer(Client):
         producer.commit_transaction()
         self.written += sum(map(len, found.values()))
         changed()
+
+
+def _retries_lost_coordinators(producer: Any) -> None:
+    """kafka-python 3.0.12 forgets a request whose coordinator refuses the connection, and waits for it for ever.
+
+    It tries again where that node is only not ready.
+    """
+    client = producer._sender._client
+    await_ready = client.await_ready
+
+    def is_ready(*arguments: Any, **options: Any) -> bool:
+        try:
+            return bool(await_ready(*arguments, **options))
+        except KafkaPythonError:
+            return False
+
+    client.await_ready = is_ready
 
 
 def read_to_end(address: str, topic: str, partitions: int, *, committed_only: bool = True) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""What is done to a broker while a history is made: kills, pauses, a full disk, jumps of the clock. All seeded."""
+"""What is done to a broker while a history is made: kills, pauses, a full disk, jumps of the clock. All seeded.
+
+A broker of several nodes has faults of one node, too, and its partitions move all the while.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,19 @@ import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from compat_tests import small_disk
 from compat_tests.broker_process import Barnabas, Server
+from compat_tests.history.moves import Mover
+from compat_tests.nodes.broker import Nodes
 from compat_tests.tools import ROOT
 
 DISK_MIB = 512
 KINDS = ("kill", "pause", "full disk", "clock")
+#: Those of several nodes; `kill` is that of all of them.
+NODE_KINDS = (*("kill node", "kill a mover", "pause node") * 3, "kill", "clock")
 
 
 class ShiftedBarnabas(Barnabas):
@@ -42,16 +50,31 @@ class ShiftedBarnabas(Barnabas):
             small_disk.unmount(self.data_dir)
 
 
+class ShiftedNodes(ShiftedBarnabas, Nodes):
+    """The same of several nodes, any of which may be away: clients know them all."""
+
+    def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
+        super().__init__(folder, overrides)
+        self.expected_errors.append("node.ended")
+
+    @property
+    def address(self) -> str:
+        return self.servers
+
+
 class Faults:
     """One fault after the other, until `seconds` are over or there were `most` kills."""
 
-    def __init__(self, server: Server, seed: int, kinds: tuple[str, ...] = KINDS) -> None:
-        self.server = server
+    def __init__(self, server: Server, seed: int, kinds: tuple[str, ...] = KINDS, mover: Mover | None = None) -> None:
+        """`mover` moves partitions of a broker of several nodes."""
+        self.server, self.mover = server, mover
         self.random = random.Random(seed)
         self.kinds = [
             kind
             for kind in kinds
             if kind in ("kill", "pause")
+            or (isinstance(server, Nodes) and "node" in kind)
+            or (mover is not None and kind == "kill a mover")
             or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or server.is_small))
         ]
         self.done: Counter[str] = Counter()
@@ -64,15 +87,24 @@ class Faults:
         try:
             while not end.wait(self.random.uniform(*step)) and self.done["kill"] < most:
                 kind = self.random.choice(self.kinds) if self.kinds else ""
-                {"kill": self.kill, "pause": self.pause, "full disk": self.fill, "clock": self.jump}.get(
-                    kind, self._nothing
-                )()
+                self._actions().get(kind, self._nothing)()
                 if kind:
                     self.done[kind] += 1
         finally:
             timer.cancel()
             if isinstance(self.server, ShiftedBarnabas):
                 self.server.shift.write_text("0")
+
+    def _actions(self) -> dict[str, Callable[[], None]]:
+        return {
+            "kill": self.kill,
+            "pause": self.pause,
+            "full disk": self.fill,
+            "clock": self.jump,
+            "kill node": self.kill_node,
+            "kill a mover": self.kill_mover,
+            "pause node": self.pause_node,
+        }
 
     def _nothing(self) -> None:
         """A quiet run has no faults."""
@@ -89,6 +121,29 @@ class Faults:
         process.send_signal(signal.SIGSTOP)
         self._never.wait(self.random.choice([0.05, 0.5, 2.0]))
         process.send_signal(signal.SIGCONT)
+
+    def _node(self) -> tuple[Nodes, int]:
+        assert isinstance(self.server, Nodes)
+        return self.server, self.random.randint(1, self.server.processes)
+
+    def kill_node(self) -> None:
+        """SIGKILL for one node, the owner of the metadata as often as another."""
+        nodes, node = self._node()
+        nodes.kill_node(node)
+
+    def kill_mover(self) -> None:
+        """SIGKILL for one node while partitions move: it gives them, it takes them, or it writes that down."""
+        assert self.mover is not None
+        self.mover.many_now()
+        self._never.wait(self.random.uniform(0, 0.05))
+        self.kill_node()
+
+    def pause_node(self) -> None:
+        """One node stands still while the others go on."""
+        nodes, node = self._node()
+        nodes.send(node, signal.SIGSTOP)
+        self._never.wait(self.random.choice([0.05, 0.5, 3.0]))
+        nodes.send(node, signal.SIGCONT)
 
     def fill(self) -> None:
         """No room on the disk for a second."""

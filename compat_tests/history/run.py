@@ -1,4 +1,6 @@
-"""Make a history and check it: `python -m compat_tests.history.run --seconds 60 --seed 7 [--peer] [--quiet]`.
+"""Make a history and check it: `python -m compat_tests.history.run --seconds 60 --seed 7 [--quiet]`.
+
+With `--peer` that of Apache Kafka; with `--processes 3` that of three nodes, between which partitions move.
 
 four transactional producers, two plain ones -> topic h -> readers (two read_committed, one not)
                                                 h -> two transformers -> topic out
@@ -17,6 +19,7 @@ from pathlib import Path
 import msgspec
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.broker_process import Server
 from compat_tests.history.checker import Anomaly, Op, check, check_pipeline
@@ -29,7 +32,9 @@ from compat_tests.history.clients import (
     Values,
     read_to_end,
 )
-from compat_tests.history.faults import KINDS, Faults, ShiftedBarnabas
+from compat_tests.history.faults import KINDS, NODE_KINDS, Faults, ShiftedBarnabas, ShiftedNodes
+from compat_tests.history.moves import Mover
+from compat_tests.nodes.broker import Nodes
 from compat_tests.waiting import until
 
 TOPIC, TARGET, PARTITIONS = "h", "out", 3
@@ -63,13 +68,17 @@ class Result(msgspec.Struct):
     failures: list[str]
     log_errors: list[str]
     stuck: int = 0
+    moves: Counter[str] = Counter()
 
     def summary(self) -> str:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
         faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(self.faults.items())) or "none"
+        moves = ", ".join(f"{count} x {what}" for what, count in sorted(self.moves.items()))
         return (
             f"operations: {counts}; {self.polled} records polled, {self.transformed} transformed\n"
-            f"faults: {faults}\nanomalies: {len(self.anomalies) or 'none'}"
+            f"faults: {faults}\n"
+            + (f"moves: {moves}\n" if moves else "")
+            + f"anomalies: {len(self.anomalies) or 'none'}"
             + (f"; {self.stuck} clients stuck in their library" if self.stuck else "")
         )
 
@@ -87,8 +96,11 @@ def make_history(
     writers += [PlainProducer(f"p{n}", *where, values) for n in range(2)]
     readers = [Reader(f"r{n}", *where, committed_only=n < 2) for n in range(3)]
     transformers = [Transformer(f"x{n}", server.address, TOPIC, TARGET, PARTITIONS, seed) for n in range(2)]
-    faults = Faults(server, seed, kinds)
+    mover = _mover(server, seed) if isinstance(server, Nodes) else None
+    faults = Faults(server, seed, kinds, mover)
     faults.run(seconds, most=most_kills)
+    if mover is not None:
+        mover.all_arrive()
     for each in writers:
         each.finish(180)
     final = read_to_end(server.address, TOPIC, PARTITIONS)
@@ -99,17 +111,27 @@ def make_history(
     target = read_to_end(server.address, TARGET, PARTITIONS)
     renamed = {key.replace(TARGET, TOPIC): records for key, records in target.items()}
     ops = [op for client in (*writers, *readers) for op in client.ops]
+    clients = [*writers, *readers, *transformers, *([] if mover is None else [mover])]
     result = Result(
         outcomes=Counter(op.outcome for op in ops if op.sends),
         polled=sum(len(poll.records) for op in ops for poll in op.polls),
         transformed=sum(map(len, target.values())),
         faults=faults.done,
         anomalies=[*check(ops, final), *check_pipeline(final, renamed)],
-        failures=[failure for client in (*writers, *readers, *transformers) for failure in client.failures],
+        failures=[failure for client in clients for failure in client.failures],
         log_errors=server.errors(),
         stuck=sum(each.is_stuck for each in transformers),
+        moves=Counter() if mover is None else mover.done,
     )
     return ops, result
+
+
+def _mover(server: Nodes, seed: int) -> Mover:
+    """Of all partitions of clients' topics, and of the coordinators'."""
+    parts = [(topic, index) for topic in (TOPIC, TARGET) for index in range(PARTITIONS)]
+    parts += [(OFFSETS_TOPIC, index) for index in range(int(SETTINGS["offsets.topic.num.partitions"]))]
+    parts += [(TRANSACTIONS_TOPIC, index) for index in range(int(SETTINGS["transaction.state.log.num.partitions"]))]
+    return Mover(server.servers.split(","), parts, seed)
 
 
 def _wait_for_transformers(address: str, total: int, transformers: list[Transformer]) -> None:
@@ -140,13 +162,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--peer", action="store_true", help="Apache Kafka instead of barnabas, with kills and pauses")
     parser.add_argument("--quiet", action="store_true", help="no faults")
+    parser.add_argument("--processes", type=int, default=1, help="nodes that are killed and paused, and have moves")
     parser.add_argument("--kills", type=int, default=1 << 30, help="stop after so many kills")
     parser.add_argument("--save", type=Path, help="write the history there, a line of JSON for each operation")
+    parser.add_argument("--keep", type=Path, help="the broker's folder, which stays; else it is a temporary one")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.nullcontext(args.keep) if args.keep else tempfile.TemporaryDirectory() as folder:
         server: Server
         if args.peer:
             server = ApacheKafka(Path(folder), SETTINGS)
+        elif args.processes > 1:
+            server = ShiftedNodes(Path(folder), {**SETTINGS, **SMALL_SEGMENTS})
+            server.processes = args.processes
         else:
             server = ShiftedBarnabas(Path(folder), {**SETTINGS, **SMALL_SEGMENTS})
         reason = server.mount() if isinstance(server, ShiftedBarnabas) else None
@@ -154,8 +181,9 @@ def main() -> int:
             print(f"no small disk, and so no full one: {reason}")
         try:
             with server:
+                kinds = NODE_KINDS if args.processes > 1 else KINDS
                 ops, result = make_history(
-                    server, args.seed, args.seconds, kinds=() if args.quiet else KINDS, most_kills=args.kills
+                    server, args.seed, args.seconds, kinds=() if args.quiet else kinds, most_kills=args.kills
                 )
         finally:
             if isinstance(server, ShiftedBarnabas):
@@ -167,7 +195,8 @@ def main() -> int:
         print(line)
     for line in result.log_errors[:20]:
         print(line)
-    return 1 if result.anomalies or result.failures else 0
+    errors = result.log_errors if args.processes > 1 else []  # of several nodes none has a full disk
+    return 1 if result.anomalies or result.failures or errors else 0
 
 
 if __name__ == "__main__":

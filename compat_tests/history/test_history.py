@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.history.faults import KINDS, ShiftedBarnabas
+from compat_tests.history.faults import KINDS, NODE_KINDS, ShiftedBarnabas, ShiftedNodes
 from compat_tests.history.run import SETTINGS, SMALL_SEGMENTS, Result, make_history
 
 MOSTLY_KILLS = ("kill",) * 6 + ("pause", "full disk", "clock")
@@ -33,12 +33,50 @@ def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KIND
     return result
 
 
+def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
+    """A run of three nodes, one of which is killed or paused at a time, without an anomaly, and without an error."""
+    with ShiftedNodes(folder, {**SETTINGS, **SMALL_SEGMENTS}) as server:
+        _, result = make_history(server, seed, seconds, kinds=NODE_KINDS)
+    assert not result.failures, result.failures
+    assert not result.anomalies, result.anomalies[:20]
+    assert not result.log_errors, result.log_errors[:20]
+    assert not result.stuck
+    assert result.outcomes["ok"] > 10 * seconds
+    assert _nodes_killed(result.faults)
+    assert result.moves["move"]
+    return result
+
+
+def _nodes_killed(faults: Counter[str]) -> int:
+    return faults["kill node"] + faults["kill a mover"]
+
+
 @pytest.mark.parametrize(
     ("seed", "seconds"),
     [(1, 10), pytest.param(1, 30, marks=pytest.mark.long), pytest.param(2, 30, marks=pytest.mark.slow)],
 )
 def test_some_seconds(tmp_path: Path, seed: int, seconds: float) -> None:
     print(clean(tmp_path, seed, seconds).summary())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=pytest.mark.slow)])
+def test_nodes_that_are_killed_and_partitions_that_move(tmp_path: Path, seconds: float) -> None:
+    print(clean_nodes(tmp_path, 3, seconds).summary())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * 3600)
+def test_five_hundred_kills_of_nodes(tmp_path: Path) -> None:
+    """One history after the other, as below."""
+    faults = Counter[str]()
+    for seed in itertools.count(2000):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            faults += process.submit(clean_nodes, tmp_path / str(seed), seed, 60).result().faults
+        print(f"seed {seed}: {dict(faults)}", flush=True)
+        shutil.rmtree(tmp_path / str(seed))
+        if _nodes_killed(faults) >= 500:
+            return
 
 
 @pytest.mark.slow

@@ -23,6 +23,10 @@ from compat_tests.driver import Record
 from compat_tests.pipe import Pipe
 from compat_tests.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.one_node(
+    "it speaks to one node over connections of its own, which need not lead or coordinate what it asks for"
+)
+
 HOARDER = "127.0.0.2"
 ANNOUNCED = struct.pack(">i", 90 << 20) + bytes(8)
 

@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from barnabas.wire.batch import HEADER_SIZE
 from compat_tests.broker_process import Server
 from compat_tests.confluent.driver import ConfluentDriver
@@ -92,6 +94,7 @@ def test_dump_log_decodes_a_snapshot_of_the_metadata(new_server: NewServer) -> N
     assert '"name":"retention.ms","value":"77"' in done.stdout
 
 
+@pytest.mark.one_node("each node tells of what it leads; it looks for all at the first")
 def test_log_dirs_tells_the_sizes(client: Driver, other: Driver, server: Server) -> None:
     other.create_topic("sized", 2)
     other.produce("sized", [Record(b"%d" % n, partition=1) for n in range(4)])

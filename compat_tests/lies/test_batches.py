@@ -16,6 +16,10 @@ from compat_tests.broker_process import Server
 from compat_tests.conftest import NewServer
 from compat_tests.pipe import Pipe
 
+pytestmark = pytest.mark.one_node(
+    "it speaks to one node over connections of its own, which need not lead or coordinate what it asks for"
+)
+
 # Kafka has no word for damaged compressed data, and writes these as they are; readers then see what is wrong with them.
 DIFFERENT = {
     "data that does not decompress": ErrorCode.UNKNOWN_SERVER_ERROR,

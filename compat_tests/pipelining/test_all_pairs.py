@@ -22,6 +22,10 @@ from compat_tests.conftest import NewServer
 from compat_tests.pipe import Pipe
 from compat_tests.pipelining.pairs import CHANGES, LOOKS, Names, plain, prepare
 
+pytestmark = pytest.mark.one_node(
+    "it speaks to one node over connections of its own, which need not lead or coordinate what it asks for"
+)
+
 PAGE_CACHE = str(2**63 - 1)
 OF_RECORDS = [name for name in CHANGES if name.startswith(("Produce", "OffsetCommit"))]
 RECORD_LOOKS = ["ListOffsets, latest", "Fetch", "OffsetFetch"]

@@ -22,6 +22,8 @@ from compat_tests.security.clients import FAMILIES, JAAS, NotLetIn, Security
 from compat_tests.tools import missing
 
 PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL")
+pytestmark = pytest.mark.one_node("it finds the ports of three listeners of one node")
+
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PASSWORD = "a pass=word1"
 

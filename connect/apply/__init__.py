@@ -1,1 +1,1 @@
-"""The way back: a subscription's topics into another MariaDB or MySQL server."""
+"""Applies a subscription's topics to another MariaDB or MySQL server."""

@@ -1,7 +1,7 @@
-"""Topics into a target server: records -> row changes and statements -> transactions, each with the position behind it.
+"""Apply topics to a target server: records -> row changes and statements -> transactions, each with its end position.
 
-An attempt goes on until something fails; then all begins anew where the target says that it is. What trying again does
-not mend ends it. The order is that of each partition.
+An attempt runs until something fails. The next one starts from the positions that the target holds. An error that a
+retry cannot mend ends the run. Order is kept within each partition.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.fetch import PartitionData
 from barnabas.wire.uuids import encode_uuid
 
-#: Of a transaction, and of one statement in it.
+#: The most rows and bytes of one transaction, and of one statement in it.
 BATCH_ROWS, BATCH_BYTES = 2000, 1 << 20
 _STATEMENT_ROWS, _STATEMENT_BYTES = 500, 256 << 10
-#: Locks are held, and progress is not to be seen, for no longer than this and one statement.
+#: Locks are held, and progress stays unseen, for at most this time plus one statement.
 _TRANSACTION_SECONDS = 1.0
 _WAIT_MS = 500
 _PATIENCE_SECONDS = 5.0
-#: Of a statement: an ALTER TABLE copies a whole table.
+#: Timeout of a DDL statement: an ALTER TABLE copies a whole table.
 _DDL_SECONDS = 24 * 3600.0
-#: The transaction was rolled back, or the server is going down: the same may be done again.
+#: The transaction was rolled back, or the server is shutting down: a retry is allowed.
 _AGAIN = frozenset({1020, 1040, 1053, 1077, 1079, 1205, 1213, 1317, 1927, 1969})
-#: A value that a column of the target does not hold as it is, is an error; but a date need be none.
+#: A value that the target's column cannot hold exactly is an error; a date, however, may be invalid.
 _ROWS_MODE = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'"
-#: What the source has run is run, even if the source's session was lenient.
+#: A statement that the source has run is run here too, even if the source's session was lenient.
 _STATEMENTS_MODE = "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"
-#: What the literals of the messages are made for.
+#: The session settings that the messages' literals are made for.
 _SESSION = (
     _ROWS_MODE,
     "SET SESSION time_zone = '+00:00', foreign_key_checks = 1",
@@ -61,13 +61,13 @@ Say = Callable[..., None]
 
 
 class FinalError(Exception):
-    """It cannot go on; the message says why, where, and what helps."""
+    """The applier cannot go on; the message says why, where, and what helps."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is applied. `ddl`: statements are run, too. `until_end`: end where the topics end now.
+    """What to apply. `ddl`: also run statements. `until_end`: stop at the end that the topics have now.
 
-    `wait`: seconds for another process of this name to end.
+    `wait`: how many seconds to wait for another process of this name to end.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Op(NamedTuple):
-    """A change of rows. `copied`: it is of a snapshot, whose tables come in no order of their foreign keys."""
+    """A change of rows. `copied`: it comes from a snapshot, which does not order its tables by their foreign keys."""
 
     asked: Row | Emptied
     copied: bool
@@ -87,7 +87,7 @@ class _Op(NamedTuple):
 
 
 class Applier:
-    """`run` goes on until cancelled, or to the end, or raises FinalError. `rows` counts what was applied."""
+    """`run` goes on until it is cancelled, reaches the end, or raises FinalError. `rows` counts the applied rows."""
 
     def __init__(self, servers: str, target: Source, settings: Settings, say: Say) -> None:
         self._servers, self._target, self._settings, self._say = servers, target, settings, say
@@ -125,7 +125,7 @@ class Applier:
                 await self._follow(cluster, session, kept)
 
     async def _kept(self, cluster: Cluster, positions: Positions) -> dict[TopicPartition, Kept]:
-        """Where each partition goes on. Raises FinalError where it cannot."""
+        """The position from which each partition continues. Raises FinalError if one cannot continue."""
         kept = await positions.all()
         found: dict[TopicPartition, Kept] = {}
         for told in await trio.to_thread.run_sync(cluster.metadata, self._settings.topics):
@@ -206,7 +206,7 @@ class _Session:
         self._checks_keys = True
 
     async def take(self, key: TopicPartition, record: Record) -> None:
-        """Apply a record, or gather it. Raises FinalError."""
+        """Apply a record, or collect it for a later statement. Raises FinalError."""
         copied = any(name == SNAPSHOT for name, _ in record.headers)
         parts = self._parts[key]
         first = record.offset if parts.first is None else parts.first
@@ -232,13 +232,13 @@ class _Session:
             await self._flush(key, record.offset + 1)
 
     async def end(self, key: TopicPartition, after: int) -> None:
-        """Nothing more of this partition is there."""
+        """Tell the session that the partition has no more records for now."""
         if self._ops:
             first = self._parts[key].first
             await self._flush(key, after if first is None else first)
 
     def _is_wanted(self, asked: Asked) -> bool:
-        """Raises BadMessageError."""
+        """Whether this change is to be applied. Raises BadMessageError."""
         if isinstance(asked, Ddl):
             return self._chosen.has_statement(tables_of(asked.sql, asked.database) or [], asked.database)
         if asked.database.lower() in SYSTEM:
@@ -248,7 +248,7 @@ class _Session:
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     async def _flush(self, key: TopicPartition, after: int) -> None:
-        """What was gathered of a partition, and the position behind it, in a transaction; in several, if it is slow."""
+        """Write a partition's collected changes and its new position in one transaction; in several if it is slow."""
         before = self._written[key]
         if not self._ops and before == after:
             return
@@ -272,7 +272,7 @@ class _Session:
         self._checks_keys = checked
 
     async def _apply_some(self, key: TopicPartition, ops: list[_Op], at: int) -> int:
-        """The first changes that one statement can have; the place behind them."""
+        """Apply the first changes that fit one statement, and return the index after them."""
         first = ops[at]
         if first.copied == self._checks_keys:  # a session's checks may change within a transaction
             await self._check_keys(not first.copied)
@@ -351,7 +351,7 @@ class _Session:
         self._tables.clear()
 
     async def _run(self, told: str, asked: Ddl, verdict: Judged) -> None:
-        await self._check_keys(False)  # tables come in any order, and the source has looked at their keys
+        await self._check_keys(False)  # tables come in any order, and the source has checked their keys
         connection = self._connection
         connection.patience = _DDL_SECONDS
         try:
@@ -370,7 +370,7 @@ class _Session:
 
 
 def _images(asked: Row | Emptied, table: Table) -> tuple[Image | None, Image | None]:
-    """A row's literals before and after. Raises BadMessageError."""
+    """A row's literals before and after the change. Raises BadMessageError."""
     assert isinstance(asked, Row)
     before, after = (
         None if image is None else literals_of(image, table.columns, table.told)
@@ -380,7 +380,7 @@ def _images(asked: Row | Emptied, table: Table) -> tuple[Image | None, Image | N
 
 
 def _alike(first: _Op, other: _Op) -> bool:
-    """Whether one statement can have both."""
+    """Whether one statement can contain both."""
     one, two = first.asked, other.asked
     return (
         isinstance(one, Row)

@@ -1,8 +1,8 @@
-"""From a record to what it asks for, without I/O. Who writes to the topic is a stranger.
+"""Turns a record into the change that it asks for, without I/O. Whoever writes to the topic is not trusted.
 
-A row's values become SQL only as literals: those of `tdsql` must be one literal each, whole, by the grammar here; those
-of the other formats are made into literals by the column's type. Names are quoted where SQL is made of them. Statements
-are passed on as such, to be judged by who applies them.
+A row's values become SQL only as literals. A `tdsql` value must be exactly one literal by the grammar here; the values
+of the other formats are turned into literals by the column's type. Names are quoted where SQL is built. Statements are
+passed on unchanged; the caller must judge them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from barnabas.connect.binlog.oversize import MARK
 from barnabas.connect.binlog.selected import Known
 from barnabas.connect.mysql.connection import name_quoted
 
-#: One SQL literal, as the `tdsql` format writes it, and nothing more in a session with backslash escapes. A repetition
-#: that may be given back costs memory for each of its rounds, so none may (`*+`), and bytes are taken 32 at a time.
+#: One SQL literal as the `tdsql` format writes it, and nothing else, in a session with backslash escapes. Every round
+#: of a repetition that can backtrack costs memory, so the repetitions are possessive (`*+`), and bytes are taken 32 at
+#: a time.
 _LITERAL = re.compile(
     r"NULL"
     r"|-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
@@ -30,10 +31,10 @@ _LITERAL = re.compile(
     re.DOTALL,
 )
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-#: Character sets in which a text of the other formats is what it says: it is no base64 of bytes without a certain form.
+#: In these character sets, a text of the other formats is literally the text: never base64 of bytes that do not decode.
 _CERTAIN = frozenset({"utf8mb4", "utf8mb3", "utf8", "latin1"})
 _TIMES = frozenset({"date", "time", "datetime", "timestamp"})
-#: The header of a snapshot's messages.
+#: The header that marks a snapshot's messages.
 SNAPSHOT = "barnabas.snapshot"
 
 
@@ -52,7 +53,7 @@ class Row(NamedTuple):
 
 
 class Emptied(NamedTuple):
-    """All rows of a table go."""
+    """Delete all rows of a table."""
 
     database: str
     table: str
@@ -67,12 +68,12 @@ class Ddl(NamedTuple):
     cut: str = ""
 
 
-#: `cut` says what was cut out of the message (`--oversize truncate`), so that it cannot be applied.
+#: `cut` says what was cut out of the message (`--oversize truncate`); such a message cannot be applied.
 Asked = Row | Emptied | Ddl
 
 
 def asked_of(value: bytes | None, *, copied: bool) -> Asked | None:
-    """What a record asks for; None for one that asks nothing. `copied`: it is of a snapshot. Raises BadMessageError."""
+    """The change that a record asks for, or None. `copied`: it is from a snapshot. Raises BadMessageError."""
     if value is None:
         return None
     try:
@@ -97,7 +98,7 @@ _NO_FORMAT = "the value is of no format that can be applied: these are tdsql, de
 
 
 def _cut(marks: Any) -> str:
-    """What was cut, as the mark of the message says."""
+    """What was cut, according to the message's mark."""
     cut = [
         f"{mark.get('in')} {mark.get('column', '')}".strip() + f" of {mark.get('characters')} characters"
         for mark in (marks if isinstance(marks, list) else [])
@@ -244,5 +245,5 @@ def _text_literal(value: str, column: Known, table: str) -> str | None:
         )
     try:
         return literal(base64.b64decode(value, validate=True))
-    except ValueError:  # of bad base64, and of characters that base64 does not have
+    except ValueError:  # bad base64, or characters that base64 does not have
         return None

@@ -15,7 +15,7 @@ _PROGRESS_SECONDS = 10.0
 
 
 def apply(args: argparse.Namespace) -> int:
-    """Apply topics to a server; 1 if that cannot go on."""
+    """Apply topics to a server. Returns 1 if it cannot go on."""
     try:
         target = source_of(args.target)
     except SourceError as error:
@@ -41,7 +41,7 @@ def apply(args: argparse.Namespace) -> int:
 
 
 async def _follow(applier: Applier) -> None:
-    """Raises FinalError."""
+    """Run the applier until it ends or a signal comes. Raises FinalError."""
     final: FinalError | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end_at_signals, nursery.cancel_scope)

@@ -1,7 +1,7 @@
 """Which statements of a topic are run in the target, without I/O.
 
-A statement is text from whoever may write to the topic, so it is run only where the operator said so (`--ddl`), and
-only if it makes, changes or removes tables, indexes, views or databases; and reads or reaches nothing else.
+A statement is text from whoever may write to the topic. It is run only if the operator allowed it (`--ddl`), and only
+if it creates, changes or drops tables, indexes, views or databases and reads or reaches nothing else.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from barnabas.connect.binlog.ddl import Token, tables_of, tokens
 
 SYSTEM = frozenset({"mysql", "information_schema", "performance_schema", "sys", "barnabas_apply"})
 _VERBS = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
-#: What may stand between a verb and what it is about.
+#: Words that may stand between a verb and its object.
 _BETWEEN = frozenset(("OR", "REPLACE", "TEMPORARY", "ONLINE", "OFFLINE", "IGNORE", "UNIQUE", "FULLTEXT", "SPATIAL"))
 _BETWEEN |= {"ALGORITHM", "UNDEFINED", "MERGE", "TEMPTABLE", "SQL", "SECURITY", "INVOKER", "DEFINER"}
 _RUN = frozenset({"TABLE", "TABLES", "INDEX", "VIEW", "DATABASE", "SCHEMA"})
-#: What a server of rows does not need: the rows have what triggers did, and the rest is not about rows.
+#: The target does not need these: the rows already contain what triggers did, and the rest does not concern rows.
 _LEFT_OUT = frozenset(("TRIGGER", "EVENT", "PROCEDURE", "FUNCTION", "AGGREGATE", "PACKAGE", "SERVER", "USER", "ROLE"))
 _LEFT_OUT |= {"GRANT", "REVOKE", "SET", "FLUSH", "ANALYZE", "OPTIMIZE", "REPAIR", "CHECK"}
 _ENGINES = frozenset({"INNODB", "MYISAM", "ARIA", "MEMORY", "HEAP", "ROCKSDB", "ARCHIVE", "BLACKHOLE"})
 
 
 class Judged(NamedTuple):
-    """A statement: whether it is run, else why not. `refused`: then nothing may go on, either.
+    """Whether to run a statement and, if not, why. `refused`: the applier must stop as well.
 
-    `tables` are those that it is about; `database` is the one that it makes or removes itself.
+    `tables` are the tables it concerns; `database` is the one that it creates or drops itself.
     """
 
     run: bool
@@ -36,7 +36,7 @@ class Judged(NamedTuple):
 
 
 def judged(sql: str, database: str) -> Judged:
-    """What to do with a statement that was made in a database."""
+    """Decide about a statement that was issued in a database."""
     found = tokens(sql)
     verb = found[0].text if found and found[0].kind == "word" else ""
     if verb == "XA":
@@ -76,7 +76,7 @@ def _judged_xa(found: list[Token]) -> Judged:
 
 
 def _about(found: list[Token]) -> tuple[str, list[Token]]:
-    """The kind of thing that a statement is about, and what stands behind it."""
+    """The kind of object that a statement concerns, and the tokens after it."""
     at = 0
     while at < len(found):
         token = found[at]
@@ -106,7 +106,7 @@ def _allowed(tables: list[tuple[str, str]], database: str) -> Judged:
 
 
 def _reaches_out(found: list[Token]) -> str:
-    """Why a statement about tables is more than that: it reads other tables, files or servers."""
+    """Why a statement about tables does more than that: it reads other tables, files or servers."""
     depth = 0
     for number, token in enumerate(found):
         depth += {"(": 1, ")": -1}.get(token.raw, 0)

@@ -1,6 +1,6 @@
-"""Messages that came in parts (`--oversize split`), joined again. Who writes to the topic is a stranger.
+"""Joins messages that came in parts (`--oversize split`). Whoever writes to the topic is not trusted.
 
-A partition has at most one message of which parts are missing. Its place is that of its first part, until it is whole.
+A partition has at most one incomplete message. Until it is complete, its position is that of its first part.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from barnabas.connect.apply.changes import BadMessageError
 from barnabas.connect.binlog.oversize import PART
 from barnabas.wire.batch import Record
 
-#: A whole message may have so many bytes: a stranger could send parts without end.
+#: The most bytes of a complete message: an untrusted writer could send parts without end.
 MOST_BYTES = 256 << 20
 _PART = re.compile(rb"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
 _IDENTITY = ("barnabas.source", "barnabas.gtid", "barnabas.index")
 
 
 class Parts:
-    """Those of one partition."""
+    """The parts of one partition."""
 
     def __init__(self) -> None:
         self._values: list[bytes] = []
@@ -28,7 +28,7 @@ class Parts:
         self.first: int | None = None
 
     def joined(self, record: Record) -> Record | None:
-        """The whole message, at the offset of its last part; None if parts are missing. Raises BadMessageError."""
+        """The complete message, at its last part's offset; None while parts are missing. Raises BadMessageError."""
         headers = dict(record.headers)
         told = headers.get(PART)
         if told is None:

@@ -1,7 +1,8 @@
-"""How far the target is: a table of ours there, changed in the transaction of the rows.
+"""How far the target is: our own table there, updated in the same transaction as the rows.
 
-So rows and position are there together or not at all. A statement that ends transactions by itself (DDL) has a mark
-before it: what its tables were. Who finds the mark looks whether they still are that: if not, it was run.
+Rows and position are therefore stored together or not at all. DDL commits by itself, so before it a mark is stored: a
+fingerprint of the tables it concerns. A later run that finds the mark compares it with the tables: if they differ, the
+statement was run.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _NOT_THERE = frozenset({1146, 1049, 1347})
 
 
 class OtherApplierError(Exception):
-    """Somebody else applies under the same name."""
+    """Another process applies under the same name."""
 
 
 class Kept(NamedTuple):
-    """The next offset of a partition, and the mark of a statement that may have been run."""
+    """The next offset of a partition, and the mark of a statement that may already have been run."""
 
     topic_id: str
     next: int
@@ -37,15 +38,15 @@ class Kept(NamedTuple):
 
 
 class Positions:
-    """Those of one name. Raises ServerError, LostError."""
+    """The positions of one name. Raises ServerError, LostError."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
 
     async def begin(self, wait: int) -> None:
-        """Take the name over, for as long as the connection lives: what is left of another one has ended then.
+        """Take over the name for as long as the connection lives. Any earlier process of this name has ended by then.
 
-        `wait`: seconds for another one to end.
+        `wait`: how many seconds to wait for it to end.
         Raises OtherApplierError.
         """
         lock = "barnabas." + hashlib.sha256(self._name.encode()).hexdigest()[:40]
@@ -69,11 +70,11 @@ class Positions:
         await self._connection.execute(f"INSERT INTO {_TABLE} VALUES ({values})")
 
     async def move(self, topic: str, part: int, before: int, after: int) -> None:
-        """In the open transaction. Raises OtherApplierError."""
+        """Move a position in the open transaction. Raises OtherApplierError."""
         await self._set(topic, part, before, f"next = {after}, pending = NULL")
 
     async def mark(self, topic: str, part: int, at: int, fingerprint: int) -> None:
-        """Raises OtherApplierError."""
+        """Store the mark of a statement that is about to be run. Raises OtherApplierError."""
         await self._set(topic, part, at, f"pending = {fingerprint}")
 
     async def _set(self, topic: str, part: int, before: int, change: str) -> None:
@@ -83,7 +84,7 @@ class Positions:
 
 
 async def fingerprint(connection: Connection, judged: Judged) -> int:
-    """What tells whether a statement was run: what it is about, as it is now."""
+    """A number that shows whether a statement was run: a checksum of what the statement concerns, as it is now."""
     asked = [f"TABLE {name_quoted(database)}.{name_quoted(table)}" for database, table in judged.tables if table]
     if judged.database:
         asked.append(f"DATABASE {name_quoted(judged.database)}")

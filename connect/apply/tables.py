@@ -1,4 +1,4 @@
-"""SQL that inserts, changes and deletes the rows of a table in the target, of literals that were judged before."""
+"""SQL that inserts, updates and deletes rows of a table in the target. Its literals have been checked before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_NAME = frozenset({"uuid", "inet6", "inet4"})
 
 
 class Table:
-    """A table as the target has it. `columns` are all, those that are generated or invisible, too."""
+    """A table as it is in the target. `columns` has all columns, including generated and invisible ones."""
 
     def __init__(self, database: str, name: str, columns: Sequence[Known]) -> None:
         self.columns = columns
@@ -34,13 +34,13 @@ class Table:
         return self._insert + ",".join(f"({','.join([row[n] for n in written])})" for row in rows)
 
     def updated(self, before: Image, after: Image) -> str | None:
-        """None where nothing that is written changes."""
+        """One row's change as a statement; None if no written column changes."""
         names = self._names
         changes = ", ".join(f"{names[n]} = {after[n]}" for n in self._written if before[n] != after[n])
         return f"UPDATE {self._name} SET {changes} WHERE {self._where(before)}" if changes else None
 
     def deleted(self, rows: Sequence[Image]) -> str:
-        """Of a table without primary key, one row at a time."""
+        """One statement for many rows; for a single row if the table has no primary key."""
         found = " OR ".join(f"({self._where(row)})" for row in rows) if len(rows) > 1 else self._where(rows[0])
         return f"DELETE FROM {self._name} WHERE {found}"
 
@@ -60,7 +60,7 @@ class Table:
         return " AND ".join(found) + " LIMIT 1"
 
     def _members(self, number: int, literal: str) -> list[str]:
-        """That a value is of exactly the members whose text is given: other members may have the same text."""
+        """Conditions that a value has exactly the members with the given text: other members may have the same text."""
         name, column = self._names[number], self.columns[number]
         if column.kind not in ("enum", "set") or not literal.startswith("'"):
             return []
@@ -69,11 +69,11 @@ class Table:
 
 
 def _compared(column: Known, literal: str) -> str:
-    """A literal in a form that equals the column's value, and that an index is looked up by."""
+    """A literal in a form that equals the column's value and can use an index."""
     kind = column.kind
     if literal == "NULL":
         return literal
-    if kind == "float" and literal[0] not in "'xb_":  # the shortest number is not the DOUBLE that a FLOAT is
+    if kind == "float" and literal[0] not in "'xb_":  # the shortest number differs from the FLOAT's value as a DOUBLE
         number = float(literal)
         return repr(struct.unpack("<f", struct.pack("<f", number))[0]) if abs(number) <= GREATEST_FLOAT else literal
     if kind == "bit" and literal.startswith("b'") and len(literal) <= _MOST_BIT:
@@ -88,7 +88,7 @@ def _bytes_are(name: str, column: Known, literal: str) -> str:
 
 
 def _same(name: str, column: Known, literal: str) -> str:
-    """A condition that a column has exactly this value, whatever its collation holds for the same."""
+    """A condition that a column has exactly this value, whatever its collation treats as equal."""
     if literal == "NULL":
         return f"{name} IS NULL"
     if column.kind in _TEXTS:

@@ -1,1 +1,1 @@
-"""Changes of a MariaDB or MySQL server, from its binary log, as records of topics."""
+"""Changes of a MariaDB or MySQL server, read from its binary log, as records of topics."""

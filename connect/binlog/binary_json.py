@@ -1,8 +1,8 @@
-"""MySQL's binary JSON, as columns of type JSON have it in row events, to the text that the server prints.
+"""From MySQL's binary JSON, as row events have it in JSON columns, to the text that the server prints.
 
-A value is a byte that says its type, and its data. An object or array begins with the number of its elements and its
-size, followed by entries of a fixed width; small values stand in their entry, of others it has the offset.
-Offsets may lie, point twice to one place, or in a circle: what is read is bounded by the size of the value.
+A value is a type byte followed by its data. An object or array begins with its element count and its size, followed by
+entries of a fixed width. Small values are stored in the entry itself; for the others the entry has an offset. Offsets
+may be wrong, share a target or form a circle: the work is bounded by the size of the value.
 Source: "The JSON Data Type" of MySQL's documentation, and the description in its `json_binary.h`.
 """
 
@@ -20,19 +20,19 @@ _STRING, _OPAQUE = 0x0C, 0x0F
 _LITERALS = {0: "null", 1: "true", 2: "false"}
 _NUMBERS = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q"}
 _DOUBLE = 0x0B
-#: Types of columns that an opaque value may be of.
+#: Column types that an opaque value may have.
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
-#: MySQL's bound.
+#: MySQL's limit.
 _MAX_DEPTH = 100
 
-#: Precision and scale to what reads the packed DECIMAL behind them, from a position on.
+#: From precision and scale to a function that reads the packed DECIMAL at a position.
 Decimals = Callable[[int, int], Callable[[bytes, int], tuple[str, int]]]
 
 
 def text_of(data: bytes, decimals: Decimals) -> str:
-    """The text of a value. Raises ValueError for bytes that are none."""
+    """The text of a value. Raises ValueError if the bytes are not valid."""
     if not data:
-        return "null"  # what an UPDATE IGNORE of an invalid value leaves
+        return "null"  # left by an UPDATE IGNORE of an invalid value
     reader = _Reader(data, decimals)
     try:
         return reader.value(data[0], 1, 0)
@@ -41,7 +41,7 @@ def text_of(data: bytes, decimals: Decimals) -> str:
 
 
 class _Width(NamedTuple):
-    """Of the numbers of an object or array."""
+    """How wide the numbers in an object or array are."""
 
     size: int
     form: str
@@ -55,10 +55,10 @@ _LARGE = _Width(4, "<I", frozenset({_LITERAL, 5, 6, 7, 8}))
 class _Reader:
     def __init__(self, data: bytes, decimals: Decimals) -> None:
         self._data, self._decimals = data, decimals
-        self._left = len(data)  # more elements than bytes would be ones that are read twice
+        self._left = len(data)  # with more elements than bytes, some would be read twice
 
     def value(self, kind: int, at: int, depth: int) -> str:
-        """The value of a type whose data begin at a position."""
+        """The value of this type whose data begin at a position."""
         self._left -= 1
         if self._left < 0 or depth > _MAX_DEPTH:
             raise ValueError("a JSON value has more elements than bytes, or is nested too deeply")
@@ -82,7 +82,7 @@ class _Reader:
         raise ValueError(f"a JSON value has the type {kind}")
 
     def _counted(self, at: int) -> bytes:
-        """Bytes behind their number, which has 7 bits in each byte."""
+        """Bytes after their length, of which each length byte holds 7 bits."""
         size = 0
         for shift in range(0, 35, 7):
             byte = self._data[at]
@@ -94,13 +94,13 @@ class _Reader:
             raise ValueError("a length in a JSON value has no end")
         if at + size > len(self._data):
             raise ValueError("a text in a JSON value is cut off")
-        self._left -= size  # each byte is one text's
+        self._left -= size  # a byte belongs to one text only
         if self._left < 0:
             raise ValueError("a JSON value has more texts than bytes")
         return self._data[at : at + size]
 
     def _head(self, begin: int, width: _Width, entry: int) -> int:
-        """The number of elements, whose entries fit."""
+        """The number of elements. Their entries are checked to fit."""
         count, size = (struct.unpack_from(width.form, self._data, begin + n * width.size)[0] for n in (0, 1))
         if begin + size > len(self._data) or 2 * width.size + count * entry > size:
             raise ValueError("a JSON object or array is cut off")
@@ -137,7 +137,7 @@ class _Reader:
         return "{" + ", ".join(parts) + "}"
 
     def _opaque(self, kind: int, data: bytes) -> str:
-        """A value of another type of column: a number, a time as text, or bytes in base64."""
+        """A value of another column type: a number, a time as text, or bytes in base64."""
         if kind == _DECIMAL:
             precision, scale = data[0], data[1]
             if not 1 <= precision <= 65 or scale > min(precision, 30):
@@ -156,7 +156,7 @@ def _quoted(data: bytes) -> str:
 
 
 def _double(number: float) -> str:
-    """The shortest digits that give the number back; a whole one keeps a point, so that it stays a DOUBLE."""
+    """The shortest digits that read back as the same number. A whole number keeps its point, so it stays a DOUBLE."""
     if not math.isfinite(number):
         raise ValueError("a JSON value has a number that is none")
     return repr(number).replace("e+", "e")

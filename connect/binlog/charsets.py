@@ -1,8 +1,8 @@
 """The server's character sets, and text in them.
 
-A text is given as such only where Python's idea of the character set is the server's: what is decoded and encoded again
-has the same bytes, and the set is one whose characters were compared with a server's. All else stays bytes, which
-`_charset x'..'` says in SQL.
+A value is given as text only if Python and the server agree on the character set: decoding and encoding again gives the
+same bytes, and the set's characters were compared with a server's. Everything else stays bytes, which SQL writes as
+`_charset x'..'`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NEC_SELECTED = "".join(
     for second in range(0x40, 0xFD)
     if (text := bytes([first, second]).decode("cp932", "ignore"))
 )
-#: Characters of which Python and the server think otherwise, or which the server cannot make of Unicode.
+#: Characters that Python and the server map differently, or that the server cannot make from Unicode.
 _DIFFERENT = {
     "greek": "\u2018\u2019\u20ac\u20af\u037a",
     "hebrew": "\u00af",
@@ -74,19 +74,19 @@ _DIFFERENT = {
     "sjis": "\\\uff3c",
     "cp932": "\x80\uf8f0\uf8f1\uf8f2\uf8f3" + _NEC_SELECTED,
 }
-#: What needs no look at the way back: every text that can be decoded has one encoding.
+#: These need no check by encoding again: every text that can be decoded has one encoding.
 _ONE_WAY = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"})
 
 
 class Undecoded(msgspec.Struct, frozen=True):
-    """A text that Python cannot say as the server would."""
+    """A text that Python cannot express as the server would."""
 
     charset: str
     data: bytes
 
 
 def _of_table(name: str, table: str) -> codecs.CodecInfo:
-    """A codec of the characters of all bytes, of which U+FFFE is none."""
+    """A codec made from the characters of all 256 bytes; U+FFFE marks a byte without a character."""
     to_bytes = codecs.charmap_build(table)
 
     def encode(text: str, errors: str = "strict") -> tuple[bytes, int]:
@@ -106,9 +106,9 @@ def _of_cp1252(number: int) -> str:
 
 
 _OWN = {
-    #: MySQL's latin1: cp1252, with the C1 controls where that has nothing.
+    #: MySQL's latin1: cp1252, with C1 controls in its gaps.
     "latin1": _of_table("latin1-of-mysql", "".join(map(_of_cp1252, range(256)))),
-    #: Seven bits, in which letters stand in the place of other characters of ASCII.
+    #: Seven bits, with letters in place of some ASCII characters.
     "swe7": _of_table(
         "swe7-of-mysql",
         bytes(range(127)).decode().translate(str.maketrans("@[\\]^`{|}~", "ÉÄÖÅÜéäöåü")).ljust(256, "\ufffe"),
@@ -121,7 +121,7 @@ def _codec(charset: str) -> codecs.CodecInfo:
 
 
 def decoder(charset: str) -> Callable[[bytes], str | bytes | Undecoded]:
-    """What makes a text of a column's bytes; bytes stay bytes."""
+    """A function that turns a column's bytes into text. If the column holds bytes, they stay bytes."""
     if charset == BINARY:
         return bytes
     if charset not in CODECS:
@@ -144,7 +144,7 @@ def decoder(charset: str) -> Callable[[bytes], str | bytes | Undecoded]:
 
 
 def is_certain(charset: str, text: str) -> bool:
-    """Whether a text in a column of this character set is given as a text."""
+    """Whether this text in a column of this character set is given as text."""
     if charset not in CODECS:
         return charset != BINARY and text.isascii()
     try:
@@ -162,7 +162,7 @@ _ESCAPES = str.maketrans({"\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z", 
 
 
 def literal(value: str | bytes | Undecoded) -> str:
-    """An SQL literal of a text or of bytes, for a session with backslash escapes (the default SQL mode)."""
+    """The SQL literal of a text or of bytes, for a session with backslash escapes (the default SQL mode)."""
     if type(value) is str:
         return f"'{value.translate(_ESCAPES)}'" if not value.isalnum() else f"'{value}'"
     if isinstance(value, Undecoded):

@@ -1,8 +1,8 @@
 """Columns of row events: from the bytes of a row to values, and from values to SQL literals.
 
-A value is an int, a float, a text (numbers with a point, dates and times, too, as the server prints them; TIMESTAMP in
-UTC), bytes, None for NULL, or `Undecoded`. Its literal inserts the identical value again.
-Source: "Rows Event" of MariaDB's documentation, "Binary Log Event" of MySQL's, and servers asked.
+A value is an int, a float, a text, bytes, None for NULL, or `Undecoded`. Decimals, dates and times are texts, as the
+server prints them; TIMESTAMP is in UTC. The value's literal inserts the identical value again.
+Source: "Rows Event" of MariaDB's documentation, "Binary Log Event" of MySQL's, and tests against servers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barnabas.connect.mysql.packets import ProtocolError, lenenc_int
 Value = int | float | str | bytes | Undecoded | None
 #: From the bytes at a position to a value, and the position after it.
 Read = Callable[[bytes, int], tuple[Any, int]]
-#: The texts of an ENUM or SET; None of what has no certain text.
+#: The texts of an ENUM or SET; None for a member whose text is not certain.
 Texts = tuple[str | None, ...]
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR = (
@@ -63,23 +63,23 @@ _META_SIZES = {
     **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, VECTOR, BLOB, GEOMETRY, BLOB_COMPRESSED), 1),
     **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, ENUM, SET, VAR_STRING, STRING, VARCHAR_COMPRESSED), 2),
 }
-#: Of a partial update: that JSON is told as changes, and how many bytes tell the length of these.
+#: In a partial update: the flag that JSON is given as changes, and the size of the length before these changes.
 _PARTIAL_JSON, _PARTIAL_BYTES = 1, 4
 _DECIMAL_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Told(NamedTuple):
-    """What another source than the table map says of a column: the server's own tables, as they are now.
+    """What a source other than the table map says of a column: the server's own tables, as they are now.
 
-    `logged` are the types, each with its metadata, by which a table map has such a column; None: whatever it was.
+    `logged` are the types, with their metadata, that a table map may have for such a column; None: any.
     """
 
     name: str
     unsigned: bool
     charset: str
     values: Texts = ()  # of ENUM and SET
-    key: int = 0  # its place in the primary key, from 1
+    key: int = 0  # position in the primary key, from 1
     logged: frozenset[tuple[int, bytes]] | None = None
     nullable: bool = True
 
@@ -87,7 +87,7 @@ class Told(NamedTuple):
 class Column(NamedTuple):
     """A column of a table as the binary log has it. `kind` is a name of the field: int, text, bytes, ...
 
-    `values` are those that an ENUM or SET may have.
+    `values` are the members of an ENUM or SET.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Column(NamedTuple):
     values: Texts = ()
 
     def number(self, value: int | str) -> int:
-        """Of a value of an ENUM or SET."""
+        """The number of an ENUM's or SET's value."""
         if isinstance(value, int):
             return value
         if self.kind == "enum":
@@ -106,7 +106,7 @@ class Column(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the rows of a table are read. `key`: the columns of the primary key; `json`: those of MySQL's type JSON."""
+    """How to read the rows of a table. `key`: the columns of the primary key; `json`: those of MySQL's type JSON."""
 
     database: str
     table: str
@@ -115,7 +115,7 @@ class Layout(NamedTuple):
     json: tuple[int, ...] = ()
 
     def rows(self, data: bytes, at: int, *, images: int) -> Iterator[tuple[list[Value], ...]]:
-        """The rows from a position on, each of `images` images, before and after. Raises EventError."""
+        """The rows from a position on, each as `images` images (before, after). Raises EventError."""
         reads = [column.read for column in self.columns]
         count = len(reads)
         size = (count + 7) // 8
@@ -148,7 +148,7 @@ class Layout(NamedTuple):
             raise EventError(f"a row of {self.database}.{self.table} cannot be read: {error}") from None
 
     def partial_rows(self, data: bytes, at: int) -> Iterator[tuple[list[Value], ...]]:
-        """As `rows`, of updates whose JSON after may be told as changes of that before. Raises EventError."""
+        """Like `rows`, for updates whose new JSON may be given as changes of the old one. Raises EventError."""
         try:
             while at < len(data):
                 before, at = self._image(data, at, {})
@@ -165,7 +165,7 @@ class Layout(NamedTuple):
             raise EventError(f"a row of {self.database}.{self.table} cannot be read: {error}") from None
 
     def _image(self, data: bytes, at: int, partial: dict[int, Value]) -> tuple[list[Value], int]:
-        """A row, and the position behind it. `partial`: what is changed in columns that are told as changes."""
+        """A row, and the position after it. `partial`: the old values of the columns that may be given as changes."""
         size = (len(self.columns) + 7) // 8
         if at + size > len(data):
             raise IndexError("a row is cut off")
@@ -204,9 +204,9 @@ def layout_of(
     mariadb: bool = True,
     exact: frozenset[int] = frozenset(),
 ) -> Layout:
-    """What a table map says, and `told` for what it leaves out. Raises EventError for what cannot be read.
+    """The layout from a table map, completed by `told` where the map is silent. Raises EventError if it cannot be read.
 
-    `charsets` are collations by number, `exact` those in which no two texts are equal.
+    `charsets` are the collations by number; `exact` are those in which no two different texts are equal.
     """
     lists = _OF_MARIADB if mariadb else _OF_MYSQL
     _check_lists(table, lists)
@@ -224,7 +224,7 @@ def layout_of(
 
 
 def _check_lists(table: Table, lists: _Listed) -> None:
-    """A list that has more or less than the table has columns of its kind would shift all behind. Raises EventError."""
+    """Check each list's length: one entry too many or too few would shift all later columns. Raises EventError."""
     kinds = [kind for _, kind, _ in _metas(table)]
 
     def count(*of: int) -> int:
@@ -247,7 +247,7 @@ def _check_lists(table: Table, lists: _Listed) -> None:
 
 
 def _compare(table: Table, charsets: dict[int, str], told: list[Told], lists: _Listed) -> None:
-    """That a table was, by all that its map says, what it is now. Raises EventError."""
+    """Check that the table, by all that its map says, was then what it is now. Raises EventError."""
     name = f"{table.database}.{table.name}"
     if len(told) != len(table.types):
         raise EventError(f"{name} had {len(table.types)} columns, and has {len(told)} now{_ANEW}")
@@ -268,17 +268,17 @@ _ANEW = (
 
 
 def needs_telling(table: Table) -> bool:
-    """Whether a table map leaves out what a reader must know."""
+    """Whether a table map lacks something that the reader needs."""
     return table.names is None
 
 
 def whatever(table: Table) -> list[Told]:
-    """Columns of which nobody needs more than where the next one begins."""
+    """Columns that are read only to find where the next one begins."""
     return [Told(f"@{number}", False, BINARY) for number in range(1, len(table.types) + 1)]
 
 
 def _metas(table: Table) -> Iterator[tuple[int, int, bytes]]:
-    """Of each column its number, its type, and the metadata; CHAR, ENUM and SET told apart."""
+    """The number, type and metadata of each column, with CHAR, ENUM and SET distinguished."""
     at = 0
     for number, kind in enumerate(table.types):
         size = _META_SIZES.get(kind, 0)
@@ -319,11 +319,11 @@ class _Parts:
         return self._told.name if self._told is not None else f"@{self._number + 1}"
 
     def _rank(self, kinds: frozenset[int]) -> int:
-        """Which of the columns of these kinds it is."""
+        """The column's index among the columns of these kinds."""
         return sum(kind in kinds for kind in self._kinds[: self._number])
 
     def differs(self, kind: int, now: Told) -> bool:
-        """Whether the table map says of signedness, or of a character set, what is not so now."""
+        """Whether the table map's signedness or character set differs from the current one."""
         if self._table.signedness is not None and kind in _OF_MYSQL.numeric and self.unsigned != now.unsigned:
             return True
         if kind not in self._lists.character or kind == GEOMETRY:
@@ -362,7 +362,7 @@ class _Parts:
             raise EventError(f"the server does not say what collation {collation} is") from None
 
     def values(self, kind: int) -> Texts:
-        """The texts of an ENUM or SET; none where they are not known."""
+        """The texts of an ENUM or SET; empty if they are not known."""
         listed = self._table.enums if kind == ENUM else self._table.sets
         if listed is None:
             if self._told is None:
@@ -375,10 +375,11 @@ class _Parts:
 
 
 def distinct(texts: Sequence[str | None], *, exact: bool) -> Texts:
-    """None also of what the column's collation may hold for a member before it, which the server would take it for.
+    """The texts, with None for each that the collation may treat as equal to an earlier member.
 
-    There is no such member unless the table was made without strict mode; and none but itself, if the collation is
-    `exact`.
+    The server would take such a text for the earlier member.
+    Such a member exists only if the table was made without strict mode. If the collation is `exact`, only an identical
+    text counts as equal.
     """
     seen: set[str] = set()
     found: list[str | None] = []
@@ -391,13 +392,14 @@ def distinct(texts: Sequence[str | None], *, exact: bool) -> Texts:
 
 
 def is_exact(collation: str) -> bool:
-    """Whether texts are equal in it only if their bytes are."""
+    """Whether texts are equal in this collation only if their bytes are equal."""
     return collation == BINARY or collation.endswith("_bin")
 
 
 def _folded(text: str) -> str:
-    """Without what collations pass over. They hold all characters of four bytes for the same, and `?` stands for these
-    in the server's own tables."""
+    """The text without what collations ignore. They treat all four-byte characters as equal, and the server's own
+    tables show each of these as `?`.
+    """
     parts = unicodedata.normalize("NFKD", text.rstrip(" "))
     kept = ["?" if ord(each) > 0xFFFF else each for each in parts if unicodedata.category(each)[0] not in "MC"]
     return "".join(kept).casefold()
@@ -453,7 +455,7 @@ def _text_kind(charset: str) -> str:
 
 
 def _integer(kind: int, *, unsigned: bool) -> Read:
-    """How integers of a type are read."""
+    """A reader for integers of this type."""
     if kind == INT24:
         return _medium_unsigned if unsigned else _medium
     form = {TINY: "b", SHORT: "h", LONG: "i", LONGLONG: "q"}[kind]
@@ -474,7 +476,7 @@ def _medium_unsigned(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at : at + 3], "little"), at + 3
 
 
-#: A number above is out of range for the server, even if it is rounded to this one.
+#: The server rejects a greater number as out of range, even one that would round to this.
 GREATEST_FLOAT = float((1 << 24) - 1 << 104)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
@@ -484,14 +486,14 @@ def _float(data: bytes, at: int) -> tuple[float, int]:
 
 
 def shortest_float(raw: bytes) -> float:
-    """The shortest number that is this float of 32 bits again."""
+    """The shortest number that reads back as this 32-bit float."""
     (value,) = _FLOAT.unpack(raw)
     for digits in (6, 7, 8, 9):
         short = float(f"{value:.{digits}g}")
         try:
             if _FLOAT.pack(short) == raw:
                 return short if abs(short) <= GREATEST_FLOAT else value
-        except OverflowError:  # rounded up over the greatest float
+        except OverflowError:  # rounded up beyond the greatest float
             continue
     assert isinstance(value, float)
     return value
@@ -540,7 +542,7 @@ def _decimal(precision: int, scale: int) -> Read:
 
 
 def _fraction(digits: int) -> tuple[int, int]:
-    """How many bytes the fraction of a second has, and how many digits these bytes."""
+    """How many bytes the fraction of a second takes, and how many digits these bytes hold."""
     size = (digits + 1) // 2
     return size, 2 * size
 
@@ -618,7 +620,7 @@ def _time2(digits: int) -> Read:
     return read
 
 
-#: Types before MySQL 5.6. MariaDB 5.3 to 10.0 kept fractions of seconds in them, and no table map says how many digits.
+#: Types from before MySQL 5.6. MariaDB 5.3 to 10.0 stored fractions in them, and no table map says how many digits.
 _OLD_FRACTION = (
     "a time in the format of MariaDB 5.3 with a fraction of a second, which the binary log does not describe: ALTER "
     "TABLE ... FORCE renews the table"
@@ -679,7 +681,7 @@ _TIME_KINDS = {
 
 
 def _string(most: int, charset: str, fill: int) -> Read:
-    """CHAR, VARCHAR, BINARY, VARBINARY. What BINARY has lost at its end is zeros: it is filled up again."""
+    """CHAR, VARCHAR, BINARY, VARBINARY. A BINARY has lost its trailing zeros; they are added again."""
     decode = decoder(charset)
     wide = most > 255
 
@@ -762,7 +764,7 @@ def _set(size: int, values: Texts) -> Read:
 
 
 def members(bits: int, values: Texts) -> int | str:
-    """What is chosen of a SET; as a number where a text is not known."""
+    """The chosen members of a SET; the number if a text is not known."""
     chosen = [value for number, value in enumerate(values) if bits >> number & 1]
     texts = [value for value in chosen if value is not None]
     if bits >> len(values) or len(texts) != len(chosen):
@@ -771,7 +773,7 @@ def members(bits: int, values: Texts) -> int | str:
 
 
 def chosen_of(bits: int, text: str) -> int | str:
-    """The text of what is chosen of a SET; its number if the empty member is, as texts do not always show that."""
+    """The text of a SET's chosen members. If the empty member is chosen, the number, as the text may not show it."""
     parts = text.split(",") if text else []
     return text if "" not in parts and len(parts) == bits.bit_count() else bits
 

@@ -33,13 +33,13 @@ _COLUMNS = (
     *("NAME", "SOURCE", "GTID", "FILE", "MESSAGES", "LAST EVENT", "WRITTEN", "BEHIND S"),
     *("STATE", "MESSAGES/S", "LAST ERROR"),
 )
-# Between two reports for `connect status`, and between two looks at whether the state is another one.
+# Seconds between two reports for `connect status`, and between two checks for a changed state.
 _REPORT_SECONDS, _LOOK_SECONDS = 10.0, 0.5
 _ANEW = "\r\x1b[K"  # go back, clear the line
 
 
 def binlog(args: argparse.Namespace) -> int:
-    """Follow a binary log; 1 if that cannot go on."""
+    """Follow a binary log. Returns 1 if it cannot go on."""
     try:
         source = source_of(args.source)
         settings = _settings(args, args.name or f"{source.host}-{source.port}")
@@ -60,7 +60,7 @@ def binlog(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace, name: str) -> Settings:
-    """Raises ValueError for options that make no sense."""
+    """The settings from the options. Raises ValueError for options that make no sense."""
     if args.topic_per == "server" and not args.prefix:
         raise ValueError("--topic-per server needs --prefix, the name of its topic")
     if args.partitions < 1:
@@ -97,7 +97,7 @@ def _settings(args: argparse.Namespace, name: str) -> Settings:
 
 
 async def _follow(subscription: Subscription, servers: str, name: str) -> None:
-    """Raises FinalError."""
+    """Run the subscription until a signal comes. Raises FinalError."""
     final: FinalError | None = None
     reporter = _Reporter(subscription, servers, name)
     async with trio.open_nursery() as nursery:
@@ -115,14 +115,14 @@ async def _follow(subscription: Subscription, servers: str, name: str) -> None:
 
 
 class _Reporter:
-    """Tells `connect status` how a subscription does. What cannot be told is not told."""
+    """Reports a subscription's state to `connect status`. A report that cannot be written is dropped."""
 
     def __init__(self, subscription: Subscription, servers: str, name: str) -> None:
         self._subscription, self._servers, self._name = subscription, servers, name
         self._messages, self._at = 0, time.monotonic()
 
     async def run(self) -> None:
-        """Now and then, and soon after the state has changed."""
+        """Report at intervals, and soon after the state has changed."""
         told: State | None = None
         at = 0.0
         while True:
@@ -138,7 +138,7 @@ class _Reporter:
         return "READING" if self._subscription.copier is None else "COPYING"
 
     def tell(self, state: State, final: str = "") -> None:
-        """Write one report, with its own connection: brokers come and go."""
+        """Write one report, over a connection of its own: brokers come and go."""
         subscription, now = self._subscription, time.monotonic()
         messages = subscription.position.messages if subscription.position is not None else self._messages
         rate = max(messages - self._messages, 0) / (now - self._at) if self._messages and now > self._at else 0.0
@@ -152,7 +152,7 @@ class _Reporter:
 
 
 async def _show_progress(subscription: Subscription) -> None:
-    """A line now and then, where something has been written; of a copy a bar, on a terminal."""
+    """Print a line at intervals if something was written; for a copy on a terminal, show a bar."""
     before: Position | None = None
     is_terminal = sys.stderr.isatty()
     drawn = False
@@ -181,14 +181,14 @@ async def _show_progress(subscription: Subscription) -> None:
 
 
 def _told(copier: Copier) -> str:
-    """A bar, as wide as what is done of the rows that the server guesses there to be."""
+    """A bar that shows how many of the rows are done; their total is the server's estimate."""
     part = min(copier.done / copier.total, 1) if copier.total else 0
     table = visible(copier.table)
     return f"[{'#' * round(part * _BAR):-<{_BAR}}] {copier.done:,} of about {copier.total:,} rows copied, {table}"
 
 
 def status(args: argparse.Namespace) -> int:
-    """Print how far the subscriptions are."""
+    """Print the progress of the subscriptions."""
     try:
         with Cluster(args.server) as cluster:
             found = positions(cluster)
@@ -214,7 +214,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _said(report: Report | None) -> tuple[str, str, str]:
-    """What a subscription has said of itself: its state, messages in a second, and its last error."""
+    """What a subscription has reported: its state, messages per second, and its last error."""
     if report is None:
         return "-", "-", "-"
     state = report.state_at(time.time())
@@ -223,7 +223,7 @@ def _said(report: Report | None) -> tuple[str, str, str]:
 
 
 def _behind(position: Position) -> int:
-    """Seconds between the last event's making and its writing."""
+    """Seconds from when the server made the last event until it was written."""
     return max(position.written - position.made, 0) if position.made and position.written else 0
 
 

@@ -1,6 +1,6 @@
-"""What a statement of the log is about, by its words: which tables it makes, changes or removes.
+"""What a statement of the log concerns, judged by its words: which tables it creates, changes or drops.
 
-Only the words that matter are understood; of all else nothing is claimed. Comments are passed over, but what stands in
+Only the words that matter are understood; about the rest nothing is claimed. Comments are skipped, but the content of
 executable comments (`/*!50100 ... */`) counts, as it does for the server.
 """
 
@@ -22,7 +22,7 @@ Table = tuple[str, str]
 
 
 class Token(NamedTuple):
-    """`kind` is name (quoted), text, word or mark. A name is without its quotes, a word in capitals."""
+    """`kind` is name (quoted), text, word or mark. A name is stored without its quotes, a word in capitals."""
 
     kind: str
     text: str
@@ -50,7 +50,7 @@ class _Words:
         self._at = 0
 
     def take(self, *wanted: str) -> bool:
-        """Pass over a word, if it is one of these."""
+        """Consume a word if it is one of these, and return whether it was."""
         if self._at < len(self._found):
             token = self._found[self._at]
             if token.kind in ("word", "mark") and token.text in wanted:
@@ -63,7 +63,7 @@ class _Words:
             pass
 
     def seek(self, word: str) -> bool:
-        """Go behind the next such word."""
+        """Skip past the next such word, and return whether there is one."""
         while self._at < len(self._found):
             if self.take(word):
                 return True
@@ -79,7 +79,7 @@ class _Words:
         return ""
 
     def table(self) -> list[Table]:
-        """The table that is named next; nothing where no name comes."""
+        """The table that is named next; empty if no name follows."""
         first = self.name()
         if not first:
             return []
@@ -95,7 +95,7 @@ class _Words:
 
 
 def tables_of(sql: str, database: str) -> list[Table] | None:
-    """The tables that a statement makes, changes, renames (both names) or removes; None: it is about no table."""
+    """The tables that a statement creates, changes, renames (both names) or drops; None if it concerns no table."""
     words = _Words(tokens(sql), database)
     if words.take("RENAME"):
         return _renamed(words) if words.take("TABLE", "TABLES") else None
@@ -135,7 +135,7 @@ def _renamed(words: _Words) -> list[Table]:
 
 
 def renames_of(sql: str, database: str) -> list[tuple[Table, Table]]:
-    """The names before and behind of the tables that a statement renames, in the order in which the server does it."""
+    """The old and new names of the tables that a statement renames, in the server's order."""
     words = _Words(tokens(sql), database)
     found = tables_of(sql, database) or []
     if words.take("RENAME"):

@@ -1,7 +1,8 @@
 """Events of a binary log, from bytes: headers, checksums, and the bodies that are not rows.
 
-An event is a header of 19 bytes, a body, and a checksum of 4 bytes where the file has them. Each file says so in its
-FORMAT_DESCRIPTION; what the server makes up for a replica (the first ROTATE, heartbeats) is held against its own CRC.
+An event is a header of 19 bytes, a body and, if the file has them, a checksum of 4 bytes. Each file says so in its
+FORMAT_DESCRIPTION. Events that the server makes up for a replica (the first ROTATE, heartbeats) are checked against
+their own CRC.
 Source: "Binlog Event Types" of MariaDB's documentation, "Binary Log Event" of MySQL's.
 """
 
@@ -22,7 +23,7 @@ BEGIN_LOAD_QUERY, EXECUTE_LOAD_QUERY, TABLE_MAP, INCIDENT, HEARTBEAT, IGNORABLE 
 ROWS_QUERY, MYSQL_GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PARTIAL_UPDATE = 29, 33, 34, 35, 38, 39
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, TAGGED_GTID = 40, 41, 42
 ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID, GTID_LIST, START_ENCRYPTION, QUERY_COMPRESSED = 160, 161, 162, 163, 164, 165
-#: Kind of row event: what it does (the number of its version 1), whether its version is 2, whether it is compressed.
+#: Kind of row event -> what it does (the number of its version 1), whether it is version 2, whether it is compressed.
 ROWS = {
     **{kind: (kind, False, False) for kind in (23, 24, 25)},
     **{kind: (kind - 7, True, False) for kind in (30, 31, 32)},
@@ -30,19 +31,19 @@ ROWS = {
     **{kind: (kind - 146, True, True) for kind in (169, 170, 171)},
 }
 WRITE, UPDATE, DELETE = 23, 24, 25
-#: What says nothing that a subscriber of rows needs.
+#: Events that a subscriber of rows does not need.
 IGNORED = frozenset({STOP, ROWS_QUERY, PREVIOUS_GTIDS, ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID_LIST, IGNORABLE})
-#: Of a header: who does not know the event may pass it over.
+#: Header flag: a reader that does not know the event may skip it.
 IGNORABLE_FLAG = 0x80
 _STANDALONE = 1
 
 
 class EventError(Exception):
-    """An event that cannot be read: the reader stops there, as a change must not be left out."""
+    """An event cannot be read. The reader stops there, because no change may be left out."""
 
 
 class Header(NamedTuple):
-    """Of an event. `timestamp`: seconds since 1970, when its statement began."""
+    """The header of an event. `timestamp`: when its statement began, in seconds since 1970."""
 
     timestamp: int
     kind: int
@@ -53,7 +54,7 @@ class Header(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A statement in a database. `charset` is the number of the client's character set, 0 where it is not told."""
+    """A statement in a database. `charset` is the number of the client's character set, 0 if it is not given."""
 
     database: str
     sql: bytes
@@ -73,12 +74,12 @@ class MariaGtid(NamedTuple):
 
     @property
     def is_standalone(self) -> bool:
-        """Its one event ends it."""
+        """Whether the group consists of this one event."""
         return bool(self.flags & _STANDALONE)
 
 
 class Table(NamedTuple):
-    """What a TABLE_MAP says of a table's columns. What an optional part does not tell is None."""
+    """What a TABLE_MAP says of a table's columns. None stands for what an optional part leaves out."""
 
     database: str
     name: str
@@ -97,7 +98,7 @@ class Table(NamedTuple):
 
 
 def header_of(event: bytes, at: int = 0) -> Header:
-    """Raises EventError."""
+    """The header of an event that begins at `at`. Raises EventError."""
     try:
         return Header(*_HEADER.unpack_from(event, at))
     except struct.error:
@@ -105,7 +106,7 @@ def header_of(event: bytes, at: int = 0) -> Header:
 
 
 def body_of(event: bytes, at: int, header: Header, *, checksum: bool) -> bytes:
-    """The body of an event that begins at `at`, whose checksum, if it has one, is right. Raises EventError."""
+    """The body of an event that begins at `at`, after its checksum (if it has one) was verified. Raises EventError."""
     size = len(event) - at
     if header.size != size:
         raise EventError(f"an event of {header.size} bytes came with {size}")
@@ -121,7 +122,7 @@ def body_of(event: bytes, at: int, header: Header, *, checksum: bool) -> bytes:
 
 
 def made_up(event: bytes, at: int, header: Header) -> bytes:
-    """As `body_of`, of an event that no file holds: its checksum is there if it fits."""
+    """Like `body_of`, for an event that no file holds: it has a checksum if the last bytes match."""
     if len(event) - at >= HEADER_SIZE + _CRC:
         view = memoryview(event)
         if zlib.crc32(view[at : len(event) - _CRC]) == int.from_bytes(view[-_CRC:], "little"):
@@ -135,7 +136,7 @@ def rotate_of(body: bytes) -> tuple[str, int]:
 
 
 def has_checksums(event: bytes, at: int) -> bool:
-    """Whether a file has checksums, as its FORMAT_DESCRIPTION says. Raises EventError."""
+    """Whether a file has checksums, according to its FORMAT_DESCRIPTION. Raises EventError."""
     if len(event) - at < HEADER_SIZE + 57 + _CRC + 1:
         raise EventError("a format description is cut off")
     algorithm = event[-_CRC - 1]
@@ -145,7 +146,7 @@ def has_checksums(event: bytes, at: int) -> bool:
 
 
 def maria_gtid_of(body: bytes, header: Header) -> MariaGtid:
-    """Raises EventError."""
+    """The GTID in a MariaDB GTID event. Raises EventError."""
     try:
         sequence, domain, flags = struct.unpack_from("<QIB", body)
     except struct.error:
@@ -163,12 +164,12 @@ def mysql_gtid_of(body: bytes) -> str:
 
 
 def xid_of(body: bytes) -> int:
-    """The number of the transaction that commits."""
+    """The number of the committing transaction."""
     return int.from_bytes(body[:8], "little")
 
 
 def query_of(body: bytes, *, compressed: bool) -> Query:
-    """Raises EventError."""
+    """The statement in a query event. Raises EventError."""
     try:
         size, _, extra = struct.unpack_from("<BHH", body, 8)
     except struct.error:
@@ -182,7 +183,7 @@ def query_of(body: bytes, *, compressed: bool) -> Query:
     return Query(name.decode("utf-8", "replace"), sql, _charset_in(status))
 
 
-#: Of the status variables before the one that names the client's character set: how many bytes they have.
+#: Sizes of the status variables that come before the client's character set.
 _STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 128: 3, 129: 8}
 _CHARSET = 4
 _STATUS_TEXTS = {2: 2, 5: 1, 6: 1}  # a length, the text, and for 2 a NUL
@@ -243,12 +244,12 @@ def column_inflated(data: bytes) -> bytes:
 
 
 def table_id_of(body: bytes) -> int:
-    """Of a TABLE_MAP or a row event."""
+    """The table id of a TABLE_MAP or a row event."""
     return int.from_bytes(body[:6], "little")
 
 
 def table_of(body: bytes) -> Table:
-    """Raises EventError."""
+    """The table in a TABLE_MAP. Raises EventError."""
     try:
         return _table(body)
     except (ProtocolError, IndexError, UnicodeDecodeError) as error:

@@ -1,9 +1,9 @@
-"""MySQL's GTIDs: the set of transactions that a server has carried out, or that a reader has read.
+"""MySQL's GTIDs: the set of transactions that a server has executed, or that a reader has read.
 
     3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7,...      as text; intervals have both their ends in them
 
-In bytes, an interval's end is the first number behind it.
-Source: "GTID Sets", COM_BINLOG_DUMP_GTID and "Previous_gtids" of MySQL's documentation. No server was asked.
+In the binary form, an interval's end is the first number after it.
+Source: "GTID Sets", COM_BINLOG_DUMP_GTID and "Previous_gtids" of MySQL's documentation. Not tested against a server.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from barnabas.connect.binlog.events import EventError
 _MOST = 1 << 63
 _INTERVAL_TEXT = re.compile(r"([1-9][0-9]{0,18})(?:-([1-9][0-9]{0,18}))?")
 _HEAD, _INTERVAL = struct.Struct("<Q"), struct.Struct("<QQ")
-Interval = tuple[int, int]  # its first number, and the one behind its last
+Interval = tuple[int, int]  # its first number, and the one after its last
 
 
 class GtidSet:
-    """The numbers of each server, as intervals in their order that do not touch."""
+    """The transaction numbers of each server, as ordered intervals that do not touch."""
 
     def __init__(self) -> None:
         self._of: dict[str, list[Interval]] = {}
@@ -30,7 +30,7 @@ class GtidSet:
     def add(self, server: str, first: int, end: int) -> None:
         """Add the numbers from `first` to before `end`."""
         found = self._of.setdefault(server, [])
-        if found and found[-1][1] == first:  # the usual one: the next transaction
+        if found and found[-1][1] == first:  # the usual case: the next transaction
             found[-1] = (found[-1][0], end)
             return
         at = bisect_right(found, (first, _MOST))
@@ -44,7 +44,7 @@ class GtidSet:
         found[at:behind] = [(first, end)]
 
     def has(self, other: GtidSet) -> bool:
-        """Whether all of another set is in it."""
+        """Whether this set contains all of another one."""
         return all(
             any(mine[0] <= first and end <= mine[1] for mine in self._of.get(server, []))
             for server, intervals in other._of.items()
@@ -58,7 +58,7 @@ class GtidSet:
         )
 
     def encoded(self) -> bytes:
-        """As COM_BINLOG_DUMP_GTID has it."""
+        """The encoding that COM_BINLOG_DUMP_GTID uses."""
         out = _HEAD.pack(len(self._of))
         for server, intervals in sorted(self._of.items()):
             out += uuid.UUID(server).bytes + _HEAD.pack(len(intervals))
@@ -84,7 +84,7 @@ def gtid_set_of(text: str) -> GtidSet:
 
 
 def decoded(body: bytes) -> GtidSet:
-    """A set from bytes, as PREVIOUS_GTIDS has it. Raises EventError."""
+    """A set from bytes, encoded as in PREVIOUS_GTIDS. Raises EventError."""
     made = GtidSet()
     try:
         (servers,) = _HEAD.unpack_from(body)

@@ -1,10 +1,10 @@
-"""MySQL's partial updates of JSON (`binlog_row_value_options=PARTIAL_JSON`): a value before, and the changes of it.
+"""MySQL's partial updates of JSON (`binlog_row_value_options=PARTIAL_JSON`): the old value, and changes to it.
 
-A change is a byte (0 replace, 1 insert, 2 remove), a path and, but for remove, a value in binary JSON, each of the two
-behind its length. Its place must be there, and that of an insert in an object must not: else the value before is not
-the one that was changed, and nothing may be made of it.
+A change is a byte (0 replace, 1 insert, 2 remove), a path and, except for remove, a value in binary JSON; the path and
+the value each follow their length. The place that the path names must exist, except that an insert into an object needs
+a new key. Otherwise the old value is not the one that was changed, and nothing may be derived from it.
 Source: "JSON_SET", "JSON Path Syntax" and "binlog_row_value_options" of MySQL's documentation, and the description of
-partial updates in its `rows_event.h`. No server was asked.
+partial updates in its `rows_event.h`. Not tested against a server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_THERE = "a change of a JSON value is about {}, which the value before does 
 
 
 class _Number(str):
-    """The digits of a number, as they are written."""
+    """The digits of a number, as written."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ _decode = json.JSONDecoder(parse_float=_Number, parse_int=_Number).decode
 
 
 def patched(before: str, changes: bytes, decimals: Decimals) -> str:
-    """The text of a value after its changes. Raises ValueError."""
+    """The text of a value after the changes. Raises ValueError."""
     value = _decode(before)
     at = 0
     while at < len(changes):
@@ -68,7 +68,7 @@ def _change(value: Any, path: str, kind: int, new: Any) -> None:
 
 
 def _place(value: Any, leg: str | int, path: str) -> Any:
-    """Where a leg leads: a key of an object, or a number in an array."""
+    """Where a leg leads: a key of an object, or an index of an array."""
     if isinstance(value, dict) and leg in value:
         return leg
     if isinstance(value, list) and isinstance(leg, int) and -len(value) <= leg < len(value):
@@ -77,7 +77,7 @@ def _place(value: Any, leg: str | int, path: str) -> Any:
 
 
 def _legs(path: str) -> list[str | int]:
-    """A name, a number from the beginning, or a negative one from the end, for each leg."""
+    """Each leg: a name, an index from the beginning, or a negative one from the end."""
     found: list[str | int] = []
     at = 1
     while at < len(path):
@@ -96,7 +96,7 @@ def _legs(path: str) -> list[str | int]:
 
 
 def _text(value: Any) -> str:
-    """As the server prints it: the keys of an object by their length, then by their bytes."""
+    """The text as the server prints it: an object's keys are sorted by length, then by bytes."""
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, dict):

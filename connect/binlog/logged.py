@@ -1,7 +1,7 @@
-"""How a column of now would be logged: to be held against a table map that says no names.
+"""How a current column would be logged, to compare with a table map that has no names.
 
-Without full metadata a table map has the columns' types, their lengths, and whether they may be NULL. Where these are
-not those of the table as it is now, the table was another one when the rows were logged.
+Without full metadata, a table map has the columns' types, their lengths, and whether they may be NULL. If these differ
+from the current table, the table was different when the rows were logged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLAIN: dict[str, Logged] = {
     "year": (types.YEAR, b""),
     "json": (types.JSON, b"\x04"),
 }
-#: As they are now, and as they were before MySQL 5.6 and MariaDB 10.1, which had no fractions.
+#: Types as they are now, and as they were before MySQL 5.6 and MariaDB 10.1, which had no fractions.
 _TIMES = {
     "time": (types.TIME2, types.TIME),
     "datetime": (types.DATETIME2, types.DATETIME),
@@ -35,12 +35,12 @@ _TIMES = {
 }
 _BLOBS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
 _BLOB = re.compile("(tiny||medium|long)(?:text|blob)")
-#: Character sets with characters that the server's own tables do not have.
+#: Character sets with characters that the server's own tables cannot hold.
 _WIDE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 
 
 def told_of(known: Known) -> Told:
-    """What the reader of events is told of a column."""
+    """What the reader of events learns about a column."""
     full = known.full.lower()
     texts = distinct(known.values, exact=is_exact(known.collation))
     return Told(
@@ -55,12 +55,12 @@ def told_of(known: Known) -> Told:
 
 
 def is_known(text: str, charset: str) -> bool:
-    """Whether a member of an ENUM or SET is what the server's own tables say, and is given as a text by events."""
+    """Whether the server's own tables show this ENUM or SET member exactly, and events give it as text."""
     return is_certain(charset, text) and not ("?" in text and charset in _WIDE)
 
 
 def logged_as(known: Known) -> frozenset[Logged]:
-    """The types and metadata by which a column may be logged; none of a type that is not supported."""
+    """The types and metadata with which a column may be logged; empty if its type is not supported."""
     kind, size = known.kind, known.octets
     if kind in _PLAIN:
         return frozenset({_PLAIN[kind]})
@@ -82,7 +82,7 @@ def logged_as(known: Known) -> frozenset[Logged]:
         return frozenset({(types.STRING, _two(SIZES[kind]))})
     is_compressed = "compressed*/" in known.full.lower().replace(" ", "")
     if kind in ("varchar", "varbinary"):
-        if is_compressed:  # with a byte that says how
+        if is_compressed:  # with a byte that says how it is compressed
             return frozenset({(types.VARCHAR_COMPRESSED, _two(size + 1))})
         return frozenset({(types.VARCHAR, _two(size)), (types.VAR_STRING, _two(size))})
     if kind in GEOMETRIES:
@@ -93,7 +93,7 @@ def logged_as(known: Known) -> frozenset[Logged]:
 
 
 def _numbers(known: Known) -> list[int]:
-    """What stands in the parentheses of a type."""
+    """The numbers in the parentheses of a type."""
     return [int(number) for number in re.findall(r"\d+", known.full.partition("(")[2].partition(")")[0])]
 
 

@@ -1,7 +1,7 @@
-"""What a subscription writes, without I/O: from changes to messages, in chunks that have a position after them.
+"""What a subscription writes, without I/O: changes become messages, in chunks that each have an end position.
 
-Messages of a group are numbered from 1, whether they are chosen or not, so the number is a message's identity whatever
-the options are, and a reader that begins a group again passes over those that are written.
+The messages of a group are numbered from 1, whether they are chosen or not. The number therefore identifies a message
+whatever the options are, and a reader that starts a group again skips those already written.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _ACCOUNT_VERBS = frozenset({"grant", "revoke"})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subscription is. For a new one: `start` is `now`, `oldest`, a GTID position of MariaDB or a set
-    of MySQL; `snapshot` is `never`, or `initial` to copy the rows that there are first."""
+    """A subscription's options. For a new one, `start` is `now`, `oldest`, a GTID position of MariaDB or a set of
+    MySQL; `snapshot` is `never`, or `initial` to copy the existing rows first.
+    """
 
     name: str
     format: str = "tdsql"
@@ -44,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity(name: str, gtid: str, index: int) -> tuple[Header, ...]:
-    """The headers that name a message."""
+    """The headers that identify a message."""
     return (
         ("barnabas.source", name.encode()),
         ("barnabas.gtid", gtid.encode()),
@@ -60,7 +61,7 @@ class Chunk(msgspec.Struct):
 
 
 class Maker:
-    """Gathers the messages of items, and knows the position after them."""
+    """Collects the messages of items, and knows the position after them."""
 
     def __init__(
         self,
@@ -83,20 +84,20 @@ class Maker:
         self._made = position.made
         self._place = position.place
         self._moved = False
-        self._has_ended = False  # a group of which something is written already
+        self._has_ended = False  # whether a group has ended of which messages were already written
         self._since = self._now = 0.0
         self._idle_since = trio.current_time()
         self.size = 0
 
     @property
     def place(self) -> Place:
-        """Behind the last group that has ended."""
+        """The place after the last group that has ended."""
         return self._place
 
     # --- chunks -------------------------------------------------------------------------------------------------------
 
     def wait(self, now: float) -> float:
-        """How long the next event may be waited for."""
+        """How many seconds to wait for the next event."""
         if self._messages or self._has_ended:
             return max(self._since + CHUNK_SECONDS - now, 0)
         if self._moved:
@@ -104,7 +105,7 @@ class Maker:
         return float("inf")
 
     def chunk(self) -> Chunk:
-        """What was gathered, and the position after it."""
+        """The collected messages, and the position after them."""
         begin, position = self._begin, self._position
         self._position = msgspec.structs.replace(
             position,
@@ -131,10 +132,10 @@ class Maker:
     # --- items --------------------------------------------------------------------------------------------------------
 
     def take(self, item: Item, now: float, known: list[tuple[bool, ...]] | None = None) -> None:
-        """The messages of an item. Each has a number in its group, from 1, whether it is chosen or not.
+        """Collect the messages of an item. Each has a number in its group, from 1, whether it is chosen or not.
 
-        `known` says of the images of a change which ones the topics have; a row that comes to be one of them is
-        inserted, and one that is none any more is deleted.
+        `known` says for each image of a change whether the topics have that row. A row that becomes one of them is
+        inserted; a row that stops being one is deleted.
         """
         self._now = now
         if isinstance(item, Change):
@@ -147,7 +148,7 @@ class Maker:
             self._statement(item)
 
     def _next(self) -> bool:
-        """Count a message; whether it is still to be written."""
+        """Count a message, and return whether it must still be written."""
         self._index += 1
         return self._index > self._done
 
@@ -225,7 +226,7 @@ class Maker:
                 self._add(topic, key_of(layout, image), half((image,), self._index))
 
     def judges(self, change: Change) -> bool:
-        """Whether of a change's table a part is copied, so that somebody must tell which rows are."""
+        """Whether a part of the change's table is copied, so that someone must say which rows are."""
         copied = self._position.copied
         return (
             copied is not None
@@ -234,7 +235,7 @@ class Maker:
         )
 
     def _of_what_is_copied(self, statement: Statement) -> str:
-        """A statement about tables that are copied already; nothing of others, as the copy to come has what it did."""
+        """The statement, reduced to already copied tables. The later copies of other tables include its effect."""
         sql, copied = statement.sql, self._position.copied
         if copied is None:
             return sql
@@ -245,11 +246,11 @@ class Maker:
         there = [table for table in named if copied.has(table)]
         if len(there) == len(named):
             return sql
-        # of several tables, it drops them
+        # of the tables that the statement drops, only those that are copied
         return f"DROP TABLE IF EXISTS {', '.join(map(_quoted, there))}" if there and is_drop(sql) else ""
 
     def _renamed(self, sql: str, copied: Copied, renames: list[tuple[Table, Table]]) -> str:
-        """A statement that renames, as far as it is about tables that are copied, and which tables are copied then."""
+        """The part of a renaming statement that concerns copied tables. Also updates which tables are copied."""
         there = []
         for before, behind in renames:
             whole = self._chosen.has(*before) and copied.has_whole(before)
@@ -274,7 +275,7 @@ def _quoted(table: Table) -> str:
 
 
 def _is_about_accounts(sql: str) -> bool:
-    """Statements about users have passwords in them: no subscriber reads these."""
+    """Whether a statement concerns accounts: it contains passwords, which no subscriber may read."""
     words = sql.lower().split(None, 4)
     if not words:
         return False

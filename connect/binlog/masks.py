@@ -1,6 +1,6 @@
-"""Columns that subscribers must not see: left out, NULL, or as a keyed hash by which equal values are still equal.
+"""Columns that subscribers must not see: they are left out, NULL, or a keyed hash that keeps equal values equal.
 
-A hash without a key would be no mask: who knows what mail addresses look like tries them all.
+A hash without a key would not hide anything: anyone who knows the form of mail addresses could try them all.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from barnabas.connect.binlog.charsets import literal
 from barnabas.connect.binlog.columns import Column, Layout, Value
 from barnabas.connect.binlog.server import RefusedError
 
-#: Of the environment: the key of hashes.
+#: The environment variable with the key of the hashes.
 KEY = "BARNABAS_MASK_KEY"
 WAYS = ("drop", "null", "hash")
 Row = list[Value]
 
 
 class Masks:
-    """`masks` are texts DB.TABLE.COLUMN=WAY, with `*` and `?`; the first that matches counts."""
+    """`masks` are texts DB.TABLE.COLUMN=WAY, with `*` and `?`; the first match counts."""
 
     def __init__(self, masks: Sequence[str], key: bytes) -> None:
         """Raises ValueError."""
@@ -41,7 +41,7 @@ class Masks:
         return bool(self._rules)
 
     def masked(self, layout: Layout) -> tuple[Layout, Callable[[Row], Row]]:
-        """The layout that subscribers see, and what makes its rows. Raises RefusedError."""
+        """The layout that subscribers see, and a function that makes its rows. Raises RefusedError."""
         known = self._known.get(id(layout))
         if known is None or known[0] is not layout:
             if len(self._known) >= 4096:

@@ -1,9 +1,9 @@
-"""What subscribers read: one JSON text for each change, in the shape that they know.
+"""What subscribers read: one JSON text for each change, in one of the known formats.
 
 - `tdsql`: the subscription of TDSQL and TencentDB: `where` and `field` are the row before and after, as SQL literals.
 - `debezium`: `before`, `after`, `source`, `op`, without schemas.
 - `maxwell`: `data`, `old`, `type`, `xid`, `commit`.
-Bytes are base64 in the latter two; numbers with a point are texts, so that nothing is rounded.
+The latter two write bytes as base64 and decimals as texts, so that nothing is rounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.connect.binlog.reader import Change, Statement
 from barnabas.connect.mysql.connection import name_quoted
 
 FORMATS = ("tdsql", "debezium", "maxwell")
-#: The kind of a row that was there when the copy was made; no event has this number.
+#: The kind of a row that existed when the copy was made; no event has this number.
 READ = 0
 _NAMES = {WRITE: "insert", UPDATE: "update", DELETE: "delete", READ: "insert"}
 _MAXWELL_NAMES = {**_NAMES, READ: "bootstrap-insert"}
@@ -32,7 +32,7 @@ Images = tuple[Sequence[Value], ...]
 
 
 class Group(NamedTuple):
-    """What the messages of a group share. `timestamp` in seconds; `host` and `port` of the server."""
+    """What the messages of a group share. `timestamp` is in seconds; `host` and `port` are the server's."""
 
     gtid: str
     timestamp: int
@@ -44,7 +44,7 @@ class Group(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message, still without its topic. `key` names the row; None where the table has no primary key."""
+    """A message that has no topic yet. `key` names the row; None if the table has no primary key."""
 
     database: str
     table: str
@@ -60,7 +60,7 @@ def key_of(layout: Layout, row: Sequence[Value]) -> bytes | None:
 
 
 def plain(value: Value) -> Any:
-    """A value as JSON has it."""
+    """A value as JSON represents it."""
     if type(value) is bytes:
         return base64.b64encode(value).decode()
     if isinstance(value, Undecoded):
@@ -78,9 +78,9 @@ def before_and_after(kind: int, images: Images) -> tuple[Sequence[Value] | None,
 
 
 class Tdsql:
-    """One JSON object per change, and for the beginning and the end of its transaction."""
+    """One JSON object for each change, and for the begin and the end of its transaction."""
 
-    #: What stands between the changes has messages, too.
+    #: Begin, end and statements are messages, too.
     frames = True
 
     def begin(self, group: Group, index: int) -> bytes | None:
@@ -96,7 +96,7 @@ class Tdsql:
         return _encode({**common, "sql": statement.sql})
 
     def change(self, group: Group, change: Change) -> Callable[[Images, int], bytes]:
-        """What makes the messages of an event's rows."""
+        """A function that makes the messages of an event's rows."""
         layout, kind = change.layout, change.kind
         common = self._common(group, 0, kind or WRITE, _NAMES[kind], layout.database, layout.table)
 
@@ -110,12 +110,12 @@ class Tdsql:
         return message
 
     def emptied(self, group: Group, index: int, database: str, table: str) -> bytes:
-        """What was copied of a table counts no more: its copy begins anew."""
+        """A message that voids what was copied of a table, because its copy starts again."""
         common = self._common(group, index, _QUERY, "query", database, table)
         return _encode({**common, "sql": f"TRUNCATE TABLE {name_quoted(table)}"})
 
     def copying(self, group: Group, index: int, database: str, table: str, *, done: bool) -> bytes | None:
-        """The beginning or the end of a table's copy, where the format has a message for it."""
+        """The begin or end message of a table's copy, if the format has one."""
         return None
 
     def _common(self, group: Group, index: int, kind: int, name: str, database: str, table: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Tdsql:
 
 
 class _RowsOnly:
-    """A shape that has no messages for the bounds of a transaction."""
+    """A format without messages for the begin and end of a transaction."""
 
     frames = False
 
@@ -195,7 +195,7 @@ class Debezium(_RowsOnly):
 
 
 class Maxwell(_RowsOnly):
-    """Maxwell's JSON. `commit` is on no row: where a transaction ends is not known when its last row is written."""
+    """Maxwell's JSON. No row has `commit`: when a row is written, nobody knows if it is the transaction's last."""
 
     def statement(self, group: Group, index: int, statement: Statement) -> bytes:
         told = {"type": "ddl", "database": statement.database, "ts": statement.timestamp * 1000}

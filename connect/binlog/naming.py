@@ -1,4 +1,4 @@
-"""Which topic the changes of a table go to, and which tables are read at all."""
+"""Which topic a table's changes go to, and which tables are read at all."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class NameClashError(Exception):
 
 
 class Topics:
-    """`per` table: PREFIX.TABLE, or DATABASE.TABLE where there is no prefix. `per` database: PREFIX.DATABASE. `per`
-    server: PREFIX."""
+    """Topic names. `per` table: PREFIX.TABLE, or DATABASE.TABLE without a prefix. `per` database: PREFIX.DATABASE.
+    `per` server: PREFIX.
+    """
 
     def __init__(self, per: str, prefix: str) -> None:
         self._per, self._prefix = per, prefix
@@ -28,7 +29,7 @@ class Topics:
         self._of: dict[str, tuple[str, str]] = {}
 
     def of(self, database: str, table: str) -> str:
-        """Raises NameClashError."""
+        """The topic of a table. Raises NameClashError."""
         known = self._known.get((database, table))
         return known if known is not None else self._new(database, table)
 
@@ -58,18 +59,18 @@ class Topics:
 
     @property
     def frames(self) -> str | None:
-        """Where the beginnings and ends of transactions go, and statements: the topic of all, if there is one."""
+        """The topic for the begin and end of transactions: the one topic for everything, if there is one."""
         return self.of("", "") if self._per == "server" else None
 
     def statements(self, database: str) -> str | None:
-        """Where statements about a database go: to its topic, if there is one."""
+        """The topic for statements about a database, if there is one."""
         if self._per == "table" or not (database or self._per == "server"):
             return None
         return self.of(database, "")
 
 
 class Chosen:
-    """The tables that are read: those that match one of the patterns `DATABASE.TABLE`, with `*` and `?`."""
+    """The tables to read: those that match one of the patterns `DATABASE.TABLE`, with `*` and `?`."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._all = not patterns
@@ -86,13 +87,13 @@ class Chosen:
         return found
 
     def has_database(self, database: str) -> bool:
-        """Whether statements about it are read."""
+        """Whether statements about the database are read."""
         return self._all or any(match(database) for match in self._databases)
 
     def has_statement(self, named: Sequence[tuple[str, str]], database: str) -> bool:
-        """Whether a statement made in a database is read: by the tables that it names, if it names some.
+        """Whether a statement that was issued in a database is read. If it names tables, they decide.
 
-        One in no database is read: XA COMMIT and XA ROLLBACK end transactions whose rows were read.
+        A statement outside any database is read: XA COMMIT and XA ROLLBACK end transactions whose rows were read.
         """
         if named:
             return any(self.has(*table) for table in named)

@@ -1,9 +1,10 @@
-"""Messages that are larger than their topic takes, without I/O: in parts, or with less in them.
+"""Messages that are too large for their topic, without I/O: they are split or truncated.
 
-- `split`: the value's bytes in several records of one key and one identity, cut between characters. Joined in the order
-  in which they come they are the value. Each has the header `barnabas.part`, such as `2/3`.
-- `truncated`: the value with its longest texts cut, and `truncated`, a list that says which and how long they were. It
-  is valid JSON. An SQL literal stays one, as half a literal would end inside the next, and base64 stays base64.
+- `split`: the value's bytes go into several records with one key and one identity, cut between characters. Joined in
+  their order, they are the value. Each has the header `barnabas.part`, such as `2/3`.
+- `truncated`: the value's longest texts are cut, and its field `truncated` lists them with their original lengths. The
+  value stays valid JSON. A cut SQL literal is closed again, as an open one would end inside the next; base64 stays
+  base64.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 STOP, SPLIT, TRUNCATE = WAYS = ("stop", "split", "truncate")
-#: The header of a part.
+#: The header that marks a part.
 PART = "barnabas.part"
-#: The field of a value that says what was cut.
+#: The field that lists what was cut from a value.
 MARK = "truncated"
-#: A text of which less would be left is not cut. A number or a time is never as long.
+#: A text is not cut below this length. A number or a time is never that long.
 _LEAST = 128
-#: Of a mark, without the name of the column.
+#: The size of a mark, without the column's name.
 _MARK_BYTES = 80
-#: Of an escape in JSON, and of a character in UTF-8, less than this can be cut off.
+#: An escape in JSON and a character in UTF-8 are both shorter than this.
 _ESCAPE = 12
 _encode = msgspec.json.Encoder().encode
 
 
 def split(value: bytes, most: int) -> list[bytes]:
-    """Parts of at most `most` bytes, at least 4, each of whole characters."""
+    """Parts of at most `most` bytes (at least 4), each made of whole characters."""
     parts = []
     at = 0
     while at < len(value):
@@ -40,7 +41,7 @@ def split(value: bytes, most: int) -> list[bytes]:
 
 
 class _Text(NamedTuple):
-    """A text in a value: in which field, and under which name or number in it. `size`: of its JSON."""
+    """A text in a value: its field, and its name or number in that field. `size` is that of its JSON."""
 
     field: str
     at: str | int | None
@@ -49,7 +50,7 @@ class _Text(NamedTuple):
 
 
 def truncated(value: bytes, most: int) -> bytes | None:
-    """The value with as little cut as makes it fit; None if cutting texts does not make it so."""
+    """The value with as little cut as makes it fit; None if cutting texts is not enough."""
     told: dict[str, Any] = msgspec.json.decode(value)
     texts = sorted(_texts(told), key=lambda each: -each.size)
     excess = len(value) + len(MARK) + 8 - most
@@ -92,7 +93,7 @@ def _cut(told: dict[str, Any], texts: list[_Text], left: int) -> bytes:
 
 
 def _beginning(text: str, size: int) -> str:
-    """As much of a text as has `size` bytes in JSON, its quotes included."""
+    """As much of a text as fits `size` bytes of JSON, including its quotes."""
     raw = _encode(text)
     for end in range(size - 1, size - 1 - _ESCAPE, -1):
         try:
@@ -104,7 +105,7 @@ def _beginning(text: str, size: int) -> str:
 
 
 def _closed(begun: str) -> str:
-    """The beginning of an SQL literal as one literal."""
+    """Close the beginning of an SQL literal, so that it is one literal."""
     if begun.startswith("'"):
         slashes = len(begun) - len(begun.rstrip("\\"))
         return begun[: len(begun) - slashes % 2] + "'"

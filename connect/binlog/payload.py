@@ -1,7 +1,7 @@
-"""MySQL's compressed transactions (`binlog_transaction_compression`): one event that holds those of a transaction.
+"""MySQL's compressed transactions (`binlog_transaction_compression`): one event holds those of a whole transaction.
 
-Its body begins with fields, each a number, a length and a value, up to a field 0: the size of what follows, how it is
-compressed, and how large it was. The events in it have no checksums, and no positions of their own.
+Its body begins with fields, each a number, a length and a value, up to a field 0. They give the size of what follows,
+the compression, and the uncompressed size. The events inside have no checksums and no positions of their own.
 Source: "Transaction_payload_event" of MySQL's documentation.
 """
 
@@ -24,9 +24,10 @@ _NUMBER = struct.Struct("<I")
 
 
 def events_in(body: bytes, header: Header, *, checksum: bool) -> Iterator[bytes]:
-    """The events as the server would have sent them one by one, all of which end where the one that holds them does.
+    """The events as the server would have sent them one by one. All of them end where the event that holds them ends.
 
-    One at a time is in memory. With `checksum` each has one, as the other events of the file have. Raises EventError.
+    Only one event at a time is in memory. With `checksum`, each gets one, like the file's other events. Raises
+    EventError.
     """
     fields, at = _fields(body)
     size = fields.get(_SIZE, len(body) - at)
@@ -95,7 +96,7 @@ def _events(source: Any, left: int, header: Header, checksum: bool) -> Iterator[
 def _taken(source: Any, count: int) -> bytes:
     try:
         data: bytes = source.read(count)
-    except Exception as error:  # zstandard's own kind
+    except Exception as error:  # zstandard's own exception
         raise EventError(f"a compressed transaction is damaged: {error}") from None
     if len(data) != count:
         raise EventError("a compressed transaction ends in the middle of an event")

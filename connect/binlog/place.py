@@ -1,6 +1,6 @@
-"""How far a subscription is: a record in a compacted topic, written in the transaction of the messages that it covers.
+"""A subscription's position: a record in a compacted topic, in the same transaction as the messages before it.
 
-So messages and position are there together or not at all, whoever dies when.
+Messages and position are therefore written together or not at all, whichever process dies and when.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ Table = tuple[str, str]
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """How far the copy of the existing rows is: it goes through the tables by database and name, then by primary key.
 
-    All tables before this one are copied. Of this one something is if it is `begun`, all if it is `whole`, else the
-    rows up to `after`, the literals of a primary key (None: there is none, so it begins anew). Tables that are renamed
-    meanwhile change their place in that order, but not whether they are copied: `ahead` are, and `left` are not,
-    whatever the order says. Those that are left come last, when the copy is `through` with the order.
+    All tables before this one are copied. This table's copy has started if `begun`, and is complete if `whole`;
+    otherwise its rows up to `after` are copied, which is a primary key as literals (None: the table has none, so its
+    copy starts again). A table that is renamed meanwhile changes its place in that order, but stays copied or not.
+    Whatever the order says, the tables in `ahead` are copied and those in `left` are not. Those in `left` come last,
+    when the copy is `through` with the order.
     """
 
     database: str = ""
@@ -38,16 +39,16 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     begun: bool = False
     whole: bool = False
     after: tuple[str, ...] | None = None
-    #: In which order its rows come.
+    #: A number for the order in which the table's rows come.
     order: int = 0
     ahead: tuple[Table, ...] = ()
     left: tuple[Table, ...] = ()
     through: bool = False
-    #: Messages of the copy.
+    #: How many messages the copy has written.
     messages: int = 0
 
     def has(self, table: Table) -> bool:
-        """Whether the changes of a table continue what is copied; those of the others are in their copy to come."""
+        """Whether a table's changes continue its copy. Those of other tables will be part of their copies."""
         if table in self.left:
             return False
         if table == (self.database, self.table):
@@ -55,15 +56,15 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         return self.through or table in self.ahead or table < (self.database, self.table)
 
     def has_part(self, table: Table) -> bool:
-        """Whether the copy of a table has begun, and is not over."""
+        """Whether the copy of a table has begun but not ended."""
         return table == (self.database, self.table) and self.begun and not self.whole
 
     def has_whole(self, table: Table) -> bool:
-        """Whether the copy of a table is over."""
+        """Whether the copy of a table is complete."""
         return self.has(table) and not self.has_part(table)
 
     def beginning(self, table: Table, order: int) -> Copied:
-        """Where the copy of a table begins."""
+        """The state when the copy of a table begins."""
         return msgspec.structs.replace(
             self,
             database=table[0],
@@ -77,7 +78,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def renamed(self, before: Table, behind: Table, *, whole: bool) -> Copied:
-        """This after a table was renamed, which is copied as a `whole`, or is to be copied from its beginning on."""
+        """The state after a rename. `whole`: the table is completely copied; otherwise its copy starts anew."""
         ahead, left = (
             tuple(table for table in tables if table not in (before, behind)) for tables in (self.ahead, self.left)
         )
@@ -92,17 +93,17 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """All messages of the groups before `place` are written, and of `group`, which begins there, the first `index`."""
+    """All groups before `place` are written, and the first `index` messages of `group`, which begins there."""
 
     place: Place
     group: str = ""
     index: int = 0
-    #: The file and the position where the last group began of which something is written, and what its event was.
+    #: Where the last group that has written messages began (file and position), and the fingerprint of its first event.
     file: str = ""
     start: int = 0
     fingerprint: int = 0
     source: str = ""
-    #: When the server made the last event, and when this was written, in seconds since 1970; how many messages in all.
+    #: When the server made the last event and when this was written (seconds since 1970), and the total of messages.
     made: int = 0
     written: int = 0
     messages: int = 0
@@ -110,13 +111,13 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     version: int = _VERSION
 
     def record(self, name: str) -> Record:
-        """As it is kept."""
+        """The record that stores the position."""
         value = msgspec.structs.replace(self, written=int(time.time()))
         return Record(name.encode(), msgspec.json.encode(value), value.written * 1000)
 
 
 def make_topic(cluster: Cluster) -> None:
-    """Make the topic of positions where it is not there. Raises ClientError."""
+    """Create the topic of positions if it does not exist. Raises ClientError."""
     made = admin.create_topic(cluster, TOPIC, {"cleanup.policy": "compact"}, partitions=1)
     if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
         check(made.error_code, f"Topic {TOPIC}", made.error_message)

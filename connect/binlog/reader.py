@@ -2,10 +2,10 @@
 
     event -> Begin | Change | Statement | End | None        `Reader.read`, one event at a time
 
-A group begins with its GTID and ends with a commit, or with its only event. Where a table map leaves out what the
-columns were, the reader ends; unless it shall take what they are now (`any_metadata`): then `read` raises
-TableUnknownError, and who calls asks the server, tells it (`tell`), and calls again.
-What cannot be understood raises EventError: a change is never left out.
+A group begins with its GTID and ends with a commit, or with its only event. If a table map does not say what the
+columns were, the reader stops. With `any_metadata` it uses the columns as they are now: `read` raises
+TableUnknownError, and the caller asks the server, passes the answer to `tell`, and calls `read` again.
+An event that cannot be understood raises EventError: a change is never left out.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _AS_STATEMENT = (
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How far a reader is: the GTIDs up to which all is done, and the file and the position after them.
+    """How far a reader is: the GTIDs up to which everything is done, and the file and the position after them.
 
-    The GTIDs are of MariaDB the last one of each domain; of MySQL a set, or none where a transaction has none.
+    For MariaDB, the GTIDs are the last one of each domain. For MySQL they are a set, empty if a transaction has no
+    GTID.
     """
 
     gtids: str
@@ -48,9 +49,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Begin(NamedTuple):
-    """A group begins. `before` is the place of all groups before it; `timestamp` in seconds since 1970.
+    """A group begins. `before` is the place after all groups before it; `timestamp` is in seconds since 1970.
 
-    `fingerprint` tells the event apart from another one at `start`, its position in the file of `before`.
+    `fingerprint` distinguishes this event from another one at `start`, its position in the file of `before`.
     """
 
     gtid: str
@@ -61,7 +62,7 @@ class Begin(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Rows of one event. A row is its image after an insert, before a delete, or both of an update."""
+    """The rows of one event. A row has its image after an insert, its image before a delete, or both for an update."""
 
     kind: int
     layout: Layout
@@ -70,7 +71,7 @@ class Change(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A statement that is no change of rows: DDL."""
+    """A statement that does not change rows: DDL."""
 
     database: str
     sql: str
@@ -78,7 +79,7 @@ class Statement(NamedTuple):
 
 
 class End(NamedTuple):
-    """A group ends. `xid` is the number of the storage engine's transaction, None where there is none."""
+    """A group ends. `xid` is the storage engine's transaction number, or None."""
 
     xid: int | None
     timestamp: int
@@ -98,10 +99,10 @@ class TableUnknownError(Exception):
 
 
 class Reader:
-    """The state between events. `charsets` are the server's collations by number, `exact` those without equal texts.
+    """The state between events. `charsets`: the server's collations by number; `exact`: those without equal texts.
 
-    `any_metadata`: where a table map does not say what the columns were, they are asked for. `chosen` says of which
-    tables the values are wanted; of the others rows are only counted, and their columns have no names.
+    `any_metadata`: if a table map does not describe its columns, ask for them. `chosen` says for which tables the
+    values are wanted; for the others, rows are only counted and columns have no names.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Reader:
         self._any_metadata, self._chosen = any_metadata, chosen
         self.file, self.position = place.file, place.position
         self._gtids = _domains(place.gtids) if mariadb else {}
-        #: Of MySQL, where all transactions so far have GTIDs.
+        #: The GTID set of MySQL, if all transactions so far have GTIDs.
         self._executed = gtid_set_of(place.gtids) if place.gtids and not mariadb else None
         self._checksums = False
         self._tables: dict[int, Layout] = {}
@@ -137,7 +138,7 @@ class Reader:
         return Place(",".join(str(self._gtids[key]) for key in sorted(self._gtids)), self.file, self.position)
 
     def has_reached(self, target: Place) -> bool:
-        """Whether all groups up to a place of the same server are read."""
+        """Whether all groups up to a place of the same server have been read."""
         if self._in_group:
             return False
         if target.gtids and not self._mariadb and self._executed is not None:
@@ -149,11 +150,11 @@ class Reader:
         return (len(self.file), self.file, self.position) >= (len(target.file), target.file, target.position)
 
     def tell(self, database: str, name: str, columns: list[Told]) -> None:
-        """What the server says of a table."""
+        """Pass in the columns that the server gives for a table."""
         self._told[database, name] = columns
 
     def parts(self, event: bytes, at: int = 0) -> Iterator[tuple[bytes, int]]:
-        """What is to be read of an event, and where it begins: itself, or those that it holds. Raises EventError."""
+        """The events to read in a received one, with their positions: itself, or those it holds. Raises EventError."""
         header = events.header_of(event, at)
         if header.kind != events.TRANSACTION_PAYLOAD:
             yield event, at
@@ -163,7 +164,7 @@ class Reader:
             yield inner, 0
 
     def read(self, event: bytes, at: int = 0) -> Item | None:
-        """The next event, which begins at `at`. Raises EventError, TableUnknownError."""
+        """Read the event that begins at `at`. Raises EventError, TableUnknownError."""
         header = events.header_of(event, at)
         kind = header.kind
         if kind == events.ROTATE and not header.timestamp:
@@ -266,13 +267,13 @@ class Reader:
         return Statement(query.database, self._text(query), header.timestamp)
 
     def ends_alone(self, item: Item | None) -> bool:
-        """Whether a group ends with the statement that was just read: nothing else says so."""
+        """Whether the statement just read ends its group. No event says so."""
         if not isinstance(item, Statement):
             return False
         return self._gtid.is_standalone if self._gtid is not None else not self._begun
 
     def end_alone(self, event: bytes, at: int = 0) -> End:
-        """The end of such a group."""
+        """The End of such a group."""
         return self._end(events.header_of(event, at), None)
 
     def _text(self, query: Query) -> str:
@@ -295,7 +296,7 @@ class Reader:
         self._tables[number] = known
 
     def _told_of(self, table: Table) -> list[Told]:
-        """What is taken for the columns of a table whose map does not say. Raises EventError, TableUnknownError."""
+        """The columns to assume for a table whose map does not describe them. Raises EventError, TableUnknownError."""
         if not self._chosen(table.database, table.name):
             return whatever(table)
         if not self._any_metadata:
@@ -306,7 +307,7 @@ class Reader:
         return told
 
     def forget(self) -> None:
-        """DDL has changed tables: what the server told of them may not hold any more."""
+        """Forget what the server told of tables: DDL has changed some, so it may no longer hold."""
         self._told.clear()
         self._layouts.clear()
 
@@ -352,12 +353,12 @@ _REFUSED = {
 
 
 def fingerprint_of(header: Header, body: bytes) -> int:
-    """What tells the event of a group's beginning apart from others."""
+    """A number that distinguishes a group's first event from others."""
     return zlib.crc32(body, zlib.crc32(f"{header.timestamp} {header.kind} {header.server_id}".encode()))
 
 
 def _domains(text: str) -> dict[int, MariaGtid]:
-    """A GTID position of MariaDB by domain. Raises ValueError."""
+    """A MariaDB GTID position, by domain. Raises ValueError."""
     found = {}
     for part in filter(None, text.split(",")):
         domain, server, sequence = (int(number) for number in part.strip().split("-"))
@@ -366,7 +367,7 @@ def _domains(text: str) -> dict[int, MariaGtid]:
 
 
 def _without_comments(sql: bytes) -> bytes:
-    """The statement from its first word on: what stands in executable comments counts."""
+    """The statement from its first word on. The content of executable comments counts."""
     sql = sql.lstrip()
     while True:
         if sql.startswith((b"/*!", b"/*M!")):

@@ -1,7 +1,6 @@
-"""How subscriptions are doing, for `barnabas connect status`: a record now and then in a compacted topic of its own.
+"""How subscriptions are doing, for `barnabas connect status`: periodic records in a compacted topic.
 
-A report is told if that is possible; the subscription does not depend on it. What is certain is the position
-(`place.py`).
+A report is written if possible, but the subscription does not depend on it. Only the position (`place.py`) is certain.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from barnabas.wire.batch import Record, build_batch
 #: The key of a record is the name of its subscription.
 TOPIC = "barnabas.connect.status"
 _CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
-#: A subscription that has said nothing for so long has ended without a word.
+#: Without a report for this long, a subscription counts as ended.
 STALE_SECONDS = 60
-#: Characters of an error.
+#: The most characters of a reported error.
 MOST_ERROR = 1000
 State: TypeAlias = Literal["READING", "COPYING", "RETRYING", "ENDED"]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How one subscription does: messages in a second since the report before, and the last error with its time.
+    """How one subscription does: messages per second since the previous report, and the last error with its time.
 
     Times are in seconds since 1970.
     """
@@ -43,7 +42,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     error_at: int = 0
 
     def state_at(self, now: float) -> str:
-        """Its state; a subscription that was killed says nothing any more."""
+        """The state; a subscription that was killed no longer reports."""
         return "SILENT" if self.state != "ENDED" and now - self.at > STALE_SECONDS else self.state
 
 
@@ -55,14 +54,14 @@ def tell(cluster: Cluster, name: str, report: Report) -> None:
 
 
 def reports(cluster: Cluster, names: Collection[str]) -> dict[str, Report]:
-    """The last report of each of these subscriptions. Any client may write the topic: what cannot be read is left out,
-    and an error is cut.
+    """The last report of each of these subscriptions. Any client may write to the topic, so unreadable reports are left
+    out and errors are cut.
     """
     key = (TOPIC, 0)
     try:
         (start,) = list_offsets(cluster, [key], EARLIEST).values()
         (end,) = list_offsets(cluster, [key], LATEST).values()
-    except ClientError:  # none has ever been told
+    except ClientError:  # no report was ever written
         return {}
     consumer = Consumer(cluster, TOPIC)
     consumer.positions[0] = start

@@ -1,8 +1,8 @@
-"""The rows of a table as they are now: what to SELECT, and how what comes is made the values that the binary log has.
+"""Reads a table's current rows: what to SELECT, and how to turn the result into the values that the binary log has.
 
-The server sends the bytes of a text in the column's own character set (`character_set_results = NULL`), so a text is
-made, or kept as bytes, exactly as in a row event. What the text protocol rounds or paraphrases is asked for in another
-form: FLOAT as DOUBLE, ENUM and SET with their numbers, UUID and INET as bytes.
+The server sends a text's bytes in the column's own character set (`character_set_results = NULL`), so it becomes text,
+or stays bytes, exactly as in a row event. What the text protocol would round or paraphrase is selected in another form:
+FLOAT as DOUBLE, ENUM and SET with their numbers, UUID and INET as bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "lo
 GEOMETRIES = frozenset({"geometry", "point", "linestring", "polygon", "geometrycollection"})
 GEOMETRIES |= {"multipoint", "multilinestring", "multipolygon", "geomcollection"}
 SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
-#: SETs the session up in which rows are selected, and in which their literals are inserted again.
+#: SET statements for a session that selects rows, and for one that inserts their literals again.
 SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', character_set_results = NULL",
     "SET SESSION net_write_timeout = 3600, wait_timeout = 28800",
@@ -53,10 +53,10 @@ class Known(NamedTuple):
     full: str  # COLUMN_TYPE
     charset: str
     collation: str
-    values: tuple[str, ...]  # of ENUM and SET, with `?` for a character of four bytes
-    key: int  # its place in the primary key, from 1
+    values: tuple[str, ...]  # of ENUM and SET, with `?` for a four-byte character
+    key: int  # position in the primary key, from 1
     generated: bool = False
-    octets: int = 0  # the most that a text or bytes may have
+    octets: int = 0  # the most bytes that a value may have
     nullable: bool = True
 
 
@@ -64,11 +64,11 @@ class _Part(NamedTuple):
     select: str
     make: Make
     column: Column
-    #: Of a value the literal by which the server finds the row again; of an ENUM or SET, of its number.
+    #: From a value to the literal with which the server finds the row again; for an ENUM or SET, from its number.
     place: Callable[[Any], str]
-    #: Such a literal, compared as the column is where it stands alone.
+    #: Such a literal, made to compare as the column does, for use without the column.
     typed: Callable[[str], str]
-    #: What `place` is made of.
+    #: Makes the value that `place` takes.
     keyed: Make
 
 
@@ -83,7 +83,7 @@ class Selected:
         self._keys = [name_quoted(columns[number].name) for number in self._key]
         self._from = f"{name_quoted(database)}.{name_quoted(table)}"
         self.layout = Layout(database, table, tuple(part.column for part in self._parts), tuple(self._key))
-        #: Another one, where the rows of a table come in another order.
+        #: Differs if the rows of a table come in another order.
         told = [(columns[number].name, columns[number].full, columns[number].collation) for number in self._key]
         self.order = zlib.crc32(repr(told).encode())
 
@@ -92,7 +92,7 @@ class Selected:
         return bool(self._key)
 
     def sql(self, after: Sequence[str] | None, most: int) -> str:
-        """The rows behind a place; all, where there is no primary key."""
+        """SQL for the rows after a place; for all rows if there is no primary key."""
         sql = f"SELECT {', '.join(part.select for part in self._parts)} FROM {self._from}"
         if not self._key:
             return sql
@@ -104,12 +104,12 @@ class Selected:
         return [None if data is None else part.make(data) for part, data in zip(self._parts, raw, strict=True)]
 
     def place(self, raw: RawRow) -> list[str]:
-        """Where a row is, in the order of the primary key."""
+        """A row's place: its primary key, in key order."""
         parts = [self._parts[number] for number in self._key]
         return [part.place(part.keyed(raw[number] or b"")) for number, part in zip(self._key, parts, strict=True)]
 
     def place_in(self, layout: Layout, row: Sequence[Value]) -> list[str]:
-        """As `place`, of a row of an event, whose columns may be others but for the primary key."""
+        """Like `place`, for a row of an event. Columns outside the primary key may differ."""
         values: dict[str, Any] = {
             column.name: column.number(value) if column.kind in ("enum", "set") else value  # type: ignore[arg-type]
             for column, value in zip(layout.columns, row, strict=True)
@@ -118,7 +118,7 @@ class Selected:
         return [self._parts[number].place(values[self.layout.columns[number].name]) for number in self._key]
 
     def is_behind(self, row: Sequence[str], place: Sequence[str]) -> str:
-        """A condition without a table: whether a row's place is behind another one."""
+        """A condition without a table: whether a row's place comes after another."""
         typed = [self._parts[number].typed for number in self._key]
         return behind(
             [make(text) for make, text in zip(typed, row, strict=True)],
@@ -127,7 +127,7 @@ class Selected:
 
 
 def behind(names: Sequence[str], place: Sequence[str]) -> str:
-    """A condition that the primary key is behind a place, in a form that the server looks up in the index."""
+    """A condition that the primary key comes after a place, in a form that can use the index."""
     name, value = names[0], place[0]
     if len(names) == 1:
         return f"{name} > {value}"
@@ -144,7 +144,7 @@ def _part(table: str, known: Known) -> _Part:
         return part("int", int, str)
     if kind == "decimal":
         return part("decimal", _decimal, str)
-    if kind == "float":  # as a DOUBLE it is found again, as the shortest FLOAT it may not be
+    if kind == "float":  # the server finds it again by its DOUBLE value, but perhaps not by the shortest FLOAT
         return part("float", _float, repr, f"CAST({name} AS DOUBLE)")._replace(place=_exactly)
     if kind == "double":
         return part("float", float, repr)
@@ -174,7 +174,7 @@ def _part(table: str, known: Known) -> _Part:
 
 
 def _choice(part: Callable[..., _Part], name: str, known: Known) -> _Part:
-    """Its number and its text, with a comma between: the server's own tables do not have each text as it is."""
+    """Select the number and the text, separated by a comma: the server's own tables do not show every text exactly."""
     decode = decoder(known.charset)
     repeated = _repeated(known)
     mask = sum(1 << number - 1 for number in repeated if number)
@@ -198,7 +198,7 @@ def _choice(part: Callable[..., _Part], name: str, known: Known) -> _Part:
 
 
 def _repeated(known: Known) -> frozenset[int]:
-    """The numbers of members that have no text of their own; and 0, which is none."""
+    """The numbers of members without a text of their own, and 0, which is no member."""
     exact = is_exact(known.collation)
     texts = [None if exact and "?" in text else text for text in known.values]
     left = distinct(texts, exact=exact)
@@ -214,7 +214,7 @@ def _ascii(raw: bytes) -> str:
 
 
 def _decimal(raw: bytes) -> str:
-    """Without the zeros of ZEROFILL."""
+    """The number without the zeros of ZEROFILL."""
     text = raw.decode("ascii")
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     whole, point, rest = digits.partition(".")
@@ -226,7 +226,7 @@ def _float(raw: bytes) -> float:
 
 
 def _exactly(value: float) -> str:
-    """A FLOAT as the DOUBLE that it is."""
+    """A FLOAT's exact value as a DOUBLE."""
     return repr(struct.unpack("<f", struct.pack("<f", value))[0])
 
 

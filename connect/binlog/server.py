@@ -1,4 +1,4 @@
-"""What a reader asks of the server: whether its binary log can be read, from where, and what its columns are."""
+"""What a reader asks the server: whether its binary log is readable, from where, and what its columns are."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from barnabas.connect.mysql.connection import CONNECT_SECONDS, Connection, colum
 from barnabas.connect.mysql.packets import ServerError
 from barnabas.connect.mysql.source import Source
 
-#: Of the server no byte, not even a heartbeat, of which there are three in that time: it is frozen, or gone.
+#: The server sends three heartbeats in this time. If not a byte comes, it is frozen or gone.
 SILENCE_SECONDS = 15.0
 _CHECKED = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
 _PURGED = re.compile("purged|first log file|Could not find first", re.IGNORECASE)
 _FATAL_1236 = 1236
-#: Which column of MySQL's answer where its binary log ends is the set of GTIDs.
+#: The column with the GTID set in MySQL's answer about the end of its binary log.
 _EXECUTED = 4
 
 
 class RefusedError(Exception):
-    """The server's binary log cannot be read as it is; the message has the remedy. Trying again does not help."""
+    """The server's binary log cannot be read as configured; the message has the remedy. A retry does not help."""
 
 
 class Server:
@@ -35,18 +35,18 @@ class Server:
     def __init__(
         self, source: Source, server_id: int, silence: float = SILENCE_SECONDS, *, any_metadata: bool = False
     ) -> None:
-        """`any_metadata`: what the binary log does not say of columns is taken from what they are now."""
+        """`any_metadata`: take what the binary log does not say about columns from their current state."""
         self.source, self.server_id, self.silence, self.any_metadata = source, server_id, silence, any_metadata
         self.mariadb = True
         self.version = ""
-        #: Of each collation its character set; and the collations in which no two texts are equal.
+        #: The character set of each collation, and the collations in which no two different texts are equal.
         self.charsets: dict[int, str] = {}
         self.exact: frozenset[int] = frozenset()
-        #: Of MySQL: whether each transaction has a GTID.
+        #: MySQL: whether every transaction has a GTID.
         self.has_gtids = False
 
     async def open(self) -> Connection:
-        """A connection on which all is known that a reader needs. Raises RefusedError, LostError, ServerError."""
+        """Open a connection, and learn all that a reader needs to know. Raises RefusedError, LostError, ServerError."""
         connection = await connect(self.source, patience=min(CONNECT_SECONDS, self.silence))
         try:
             await self._look(connection)
@@ -92,7 +92,7 @@ class Server:
         return Place(gtids, file, position)
 
     async def snapshot(self, connection: Connection) -> Place:
-        """Begin a transaction that sees one moment, and that moment's place. Raises ServerError."""
+        """Begin a transaction that sees one moment, and return that moment's place. Raises ServerError."""
         await connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         if not self.mariadb:
             await connection.query("FLUSH TABLES WITH READ LOCK")
@@ -107,7 +107,7 @@ class Server:
         return Place(gtids, file, position)
 
     async def oldest(self, connection: Connection) -> Place:
-        """The beginning of the oldest file that is there. Raises ServerError."""
+        """The beginning of the oldest existing file. Raises ServerError."""
         rows = await connection.query("SHOW BINARY LOGS")
         file = rows[0][0] or ""
         gtids = ""
@@ -116,7 +116,7 @@ class Server:
         return Place(gtids, file, 4)
 
     async def begin(self, connection: Connection, place: Place) -> None:
-        """Ask for the events from a place on: by GTID, where there are some, else by file and position."""
+        """Request the events from a place on: by GTID if there are any, otherwise by file and position."""
         await connection.query("SET @master_binlog_checksum = @@global.binlog_checksum")
         await connection.query(f"SET @master_heartbeat_period = {int(self.silence / 3 * 10**9)}")
         if self.mariadb:
@@ -139,8 +139,9 @@ class Server:
         await connection.dump(place.file, place.position, self.server_id)
 
     async def check_history(self, file: str, start: int, fingerprint: int) -> str | None:
-        """Whether the event where a group began is still the one that was read. A warning if nobody can tell.
+        """Check that the event where a group began is still the one that was read.
 
+        Returns a warning if that cannot be known.
         After RESET MASTER, or on another server, GTIDs can be the same and mean other changes. Raises RefusedError.
         """
         connection = await self.open()
@@ -174,7 +175,7 @@ class Server:
             await connection.close()
 
     async def columns(self, database: str, table: str) -> list[Told]:
-        """What the columns of a table are now. Raises RefusedError, ServerError."""
+        """The current columns of a table. Raises RefusedError, ServerError."""
         connection = await connect(self.source)
         try:
             known = await known_columns(connection, database, table)
@@ -189,7 +190,7 @@ class Server:
 
 
 async def known_columns(connection: Connection, database: str, table: str) -> list[Known]:
-    """What the server says of the columns of a table; nothing where there is none. Raises ServerError."""
+    """What the server says about a table's columns; empty if there is no such table. Raises ServerError."""
     of = f"WHERE TABLE_SCHEMA = {quoted(database)} AND TABLE_NAME = {quoted(table)}"
     rows = await connection.query(
         "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, "
@@ -231,13 +232,13 @@ _OTHER_HISTORY = (
 )
 
 
-#: A text in a type as information_schema writes it, and what stands for another character in it.
+#: A text in a type as information_schema writes it, and an escape for another character in it.
 _TEXT, _ESCAPED = re.compile(r"'((?:[^'\\]|''|\\.)*+)'", re.DOTALL), re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r"}
 
 
 def values_of(kind: str) -> tuple[str, ...]:
-    """The texts of an ENUM or SET as information_schema writes its type."""
+    """The texts of an ENUM or SET, from its type as information_schema writes it."""
     if not kind.lower().startswith(("enum(", "set(")):
         return ()
     return tuple(
@@ -247,7 +248,7 @@ def values_of(kind: str) -> tuple[str, ...]:
 
 
 def is_final(error: ServerError) -> bool:
-    """Whether asking again does not help: a wrong password, a missing privilege, a place that is gone."""
+    """Whether a retry cannot help: a wrong password, a missing privilege, a place that is gone."""
     return error.code in _FINAL
 
 

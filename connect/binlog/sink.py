@@ -1,4 +1,4 @@
-"""Messages and positions into topics, a Kafka transaction for each chunk."""
+"""Writes messages and positions to topics, with one Kafka transaction for each chunk."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.produce import PartitionProduceResponse
 
 TRANSACTION_MS = 60_000
-#: The subscription itself tries again.
+#: A short patience: the subscription itself retries.
 _PATIENCE_SECONDS = 5.0
 _BATCH_BYTES = 900_000
 #: A broker reads requests of at most 100 MiB (socket.request.max.bytes).
 _REQUEST_BYTES = 99 << 20
-#: At most, of a batch without its records, and of a record without key, value and the headers' values.
+#: The most bytes of a batch without its records, and of a record without its key, value and header values.
 _BATCH_HEAD, _RECORD_HEAD = 61, 150
-#: A topic that takes less is not one for parts.
+#: A topic with a lower limit is not suitable for parts.
 _LEAST_PART = 512
 _MOST_BYTES, _SEGMENT_BYTES, _POLICY = "max.message.bytes", "segment.bytes", "cleanup.policy"
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -49,7 +49,7 @@ class Out(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What a topic takes: batches of so many bytes, in segments of so many. A compacted one keeps the last of a key."""
+    """A topic's limits: bytes of a batch, and of a segment. A compacted topic keeps only the last record of a key."""
 
     bytes: int
     segment: int
@@ -57,7 +57,7 @@ class _Room(NamedTuple):
 
 
 class _Waiting:
-    """What a partition is still to have: batches that fit it, each of at least one record."""
+    """What a partition still has to receive: batches that fit it, each of at least one record."""
 
     __slots__ = ("_most", "_size", "batches", "sequence")
 
@@ -83,7 +83,7 @@ class OtherReaderError(Exception):
 
 
 class Sink:
-    """One subscription's writer. Everything blocks; raises ClientError where the broker cannot be asked."""
+    """One subscription's writer. All calls block; ClientError is raised if the broker cannot be asked."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Sink:
         *,
         in_order: bool = False,
     ) -> None:
-        """`way`: what becomes of a message that is larger than its topic takes. `in_order`: one partition has all."""
+        """`way`: what to do with a message too large for its topic. `in_order`: all goes to one partition."""
         self._servers, self._name, self._way, self._in_order = servers, name, way, in_order
         self._partitions, self._configs = partitions, configs
         self._cluster: Cluster | None = None
@@ -109,7 +109,7 @@ class Sink:
             self._cluster = None
 
     def begin(self) -> Position | None:
-        """Take the subscription over, and find out how far it is. None for a new one."""
+        """Take over the subscription, and find its position. None for a new one."""
         self.close()
         self._rooms.clear()
         cluster = self._cluster = Cluster(self._servers, patience=_PATIENCE_SECONDS)
@@ -119,7 +119,7 @@ class Sink:
         return positions(cluster).get(self._name)
 
     def write(self, messages: Sequence[Out], position: Position) -> None:
-        """All of it, or nothing. Raises TooLargeError, OtherReaderError."""
+        """Write everything or nothing. Raises TooLargeError, OtherReaderError."""
         began = time.monotonic()
         producer = self._producer
         assert producer is not None
@@ -153,7 +153,7 @@ class Sink:
             raise
 
     def _produce(self, producer: TransactionalProducer, waiting: dict[TopicPartition, _Waiting]) -> None:
-        """A batch for each partition that has records left, as many as a request takes."""
+        """Send one batch for each partition with records left, as far as they fit one request."""
         batches: list[Batch] = []
         size = 0
         for key, queue in list(waiting.items()):
@@ -192,20 +192,20 @@ class Sink:
         keys = [_MOST_BYTES, _SEGMENT_BYTES, _POLICY]
         try:
             told = admin.topic_configs(self._cluster, [topic], keys, defaults=True).get(topic, {})
-        except RefusedError:  # who may write to a topic need not be one who may see its configuration
+        except RefusedError:  # a client that may write to a topic may not be allowed to see its configuration
             told = {}
         most, segment = (int(told.get(key, _REQUEST_BYTES)) for key in (_MOST_BYTES, _SEGMENT_BYTES))
         return _Room(min(most, segment, _REQUEST_BYTES), segment, "compact" in told.get(_POLICY, ""))
 
     def _look_again(self, topic: str, size: int) -> None:
-        """A batch was too large: does its topic take less by now? Raises ClientError if so, else TooLargeError."""
+        """A batch was too large: has the topic's limit been lowered? Raises ClientError if so, else TooLargeError."""
         room = self._asked_room(topic)
         if room.bytes < self._rooms[topic].bytes:
             raise ClientError(f"{topic} takes only {room.bytes:,} bytes now, not {self._rooms[topic].bytes:,}")
         raise TooLargeError(f"a change has {size:,} bytes, which {topic} does not take{_raised(topic, room, size)}")
 
     def _fitted(self, message: Out) -> list[Out]:
-        """A message that is too large in a form that its topic takes. Raises TooLargeError."""
+        """Make an oversized message fit its topic. Raises TooLargeError."""
         topic, value = message.topic, message.value or b""
         room = self._room(topic)
         told = {name: given.decode() for name, given in message.headers}
@@ -236,23 +236,23 @@ class Sink:
     def _sent(
         self, producer: TransactionalProducer, batches: list[Batch]
     ) -> dict[TopicPartition, PartitionProduceResponse]:
-        """The answers."""
+        """The broker's answers by partition."""
         assert self._cluster is not None
         return write(self._cluster, producer.transactional_id, batches, patience=_PATIENCE_SECONDS)
 
     def _partition(self, message: Out) -> int:
-        """The partition of its key; with `in_order` the first."""
+        """The partition for its key; with `in_order`, the first one."""
         count = self._counts.get(message.topic)
         if count is None:
             count = self._counts[message.topic] = self._make(message.topic)
         if self._in_order:
             return 0
         if message.key is None:
-            return zlib.crc32(message.topic.encode()) % count  # one partition, so that its order is that of the server
+            return zlib.crc32(message.topic.encode()) % count  # one partition, to keep the server's order
         return murmur2(message.key) % count
 
     def _make(self, topic: str) -> int:
-        """The partitions of a topic, which is made where it is not there."""
+        """The topic's number of partitions; the topic is created if it does not exist."""
         assert self._cluster is not None
         made = admin.create_topic(self._cluster, topic, self._configs, partitions=self._partitions)
         if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -261,14 +261,14 @@ class Sink:
         while True:
             try:
                 return len(self._cluster.leaders(topic))
-            except ClientError:  # a broker may take a moment to know what its controller has made
+            except ClientError:  # a broker may take a moment to learn what its controller has created
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.05)
 
 
 def _raised(topic: str, room: _Room, size: int) -> str:
-    """What to raise so that the topic takes the row, and an UPDATE of it, which has the row before and after."""
+    """Which limits to raise so that the topic takes the row, and an UPDATE of it, which has the row twice."""
     both = 2 * size
     if size > _REQUEST_BYTES:
         return f": no request has more than {_REQUEST_BYTES:,}"
@@ -281,6 +281,6 @@ def _raised(topic: str, room: _Room, size: int) -> str:
 
 
 def _size(message: Out) -> int:
-    """At most, in a batch."""
+    """The most bytes that the message takes in a batch."""
     headers = sum([len(value) for _, value in message.headers])
     return _RECORD_HEAD + headers + len(message.key or b"") + len(message.value or b"")

@@ -1,12 +1,12 @@
-"""The rows that are there before the changes: a copy of the tables, which a killed reader goes on with.
+"""Copies the rows that existed before the changes. A killed reader can continue the copy.
 
     open a view -> read the log up to the view's place -> copy tables from the view, in the order of their names
                                                           and primary keys; a place in that order with each chunk
 
-A view is a transaction of the server that sees one moment, and that moment's place in the binary log. It is lost with
-its connection. The next one sees a later moment; so first the changes up to that moment are written, of what is copied
-already. The changes of what is not are left out, as the view has them. So each row is there once, with all changes
-behind it, and in the end the log goes on where the last view was.
+A view is a transaction of the server that sees one moment, together with that moment's place in the binary log. It is
+lost with its connection, and the next view sees a later moment. So first the changes up to that moment are written, for
+the rows already copied. Changes of other rows are left out, as the view includes them. Thus each row appears once,
+followed by all its later changes, and at the end the log continues from the last view's place.
 Source: START TRANSACTION WITH CONSISTENT SNAPSHOT and LOCK TABLES in MariaDB's and MySQL's documentation.
 """
 
@@ -34,13 +34,13 @@ from barnabas.connect.binlog.sink import Out
 from barnabas.connect.mysql.connection import Connection, RawRow, name_quoted
 from barnabas.connect.mysql.packets import ServerError
 
-#: Of one SELECT: the server's read is over before its client may be too slow.
+#: Rows of one SELECT: few enough that the server has sent them before the client could be too slow.
 CHUNK_ROWS = 20_000
-#: Rows of one question.
+#: Rows in one query of a Judge.
 _JUDGED = 200
 _HOLD_SECONDS = 0.005
 _PAUSE_SECONDS = 0.1
-#: Of the server: no such table, or another one than the view has.
+#: Server errors: no such table, or a table that differs from the view's.
 _STALE = frozenset({1146, 1412})
 _VERSIONED = "SYSTEM VERSIONED"
 _TABLES = ("BASE TABLE", _VERSIONED)
@@ -50,11 +50,11 @@ COPIED = ("barnabas.snapshot", b"true")
 
 
 class StaleViewError(Exception):
-    """A table was made, altered or dropped after the view was opened, or meanwhile."""
+    """A table was created, altered or dropped while the view was opened or afterwards."""
 
 
 class Found(NamedTuple):
-    """A table that is there. `rows` is about how many it has; `made` tells another definition."""
+    """An existing table. `rows` is an estimate; `made` changes with its definition."""
 
     database: str
     name: str
@@ -65,13 +65,13 @@ class Found(NamedTuple):
 
 
 class Judge:
-    """Which rows of the table whose copy is under way are copied: the server compares their primary keys."""
+    """Says which rows are already copied of the table being copied: the server compares their primary keys."""
 
     def __init__(self, connection: Connection, selected: Selected, after: tuple[str, ...]) -> None:
         self._connection, self._selected, self._after = connection, selected, after
 
     async def known(self, change: Change) -> list[tuple[bool, ...]]:
-        """Of each row's images whether they are copied."""
+        """For each row's images, whether they are copied."""
         layout, selected = change.layout, self._selected
         images = len(change.rows[0]) if change.rows else 1
         conditions = [
@@ -85,7 +85,7 @@ class Judge:
 
 
 class View(NamedTuple):
-    """One moment of the server; or of one table, which is `locked` then."""
+    """One moment of the server; or of one table, which is then `locked`."""
 
     connection: Connection
     place: Place
@@ -97,7 +97,7 @@ CatchUp = Callable[[Position, Place, Judge | None], Awaitable[Position]]
 
 
 class Copier:
-    """Copies the tables that are chosen. Raises RefusedError, ServerError, LostError."""
+    """Copies the chosen tables. Raises RefusedError, ServerError, LostError."""
 
     def __init__(
         self,
@@ -118,11 +118,11 @@ class Copier:
         self._size = 0
         self._held = 0.0
         self._names: list[Table] = []
-        #: Of this run, for those who watch: the table, about how many rows there are in all, and how many are done.
+        #: This run's progress: the table, the estimated total of rows, and how many are done.
         self.table, self.total, self.done = "", 0, 0
 
     async def run(self, position: Position) -> Position:
-        """Copy what is left. The position behind, from which the log goes on."""
+        """Copy what is left. Returns the position after it, from which the log continues."""
         lock, is_done = None, False
         self._position = self._handed_over = position
         while not is_done:
@@ -141,7 +141,7 @@ class Copier:
         return self._position
 
     async def _begin_again(self) -> None:
-        """Leave a view whose tables are others by now; go on behind the last chunk."""
+        """Leave a view whose tables have changed, and continue after the last chunk."""
         self._position, self._messages, self._size = self._handed_over, [], 0
         await trio.sleep(_PAUSE_SECONDS)
 
@@ -153,13 +153,13 @@ class Copier:
     # --- views --------------------------------------------------------------------------------------------------------
 
     async def _judge(self, view: View) -> Judge | None:
-        """Who tells, of the changes up to a view, which ones continue what is copied of the table under way."""
+        """The judge of which changes up to a view continue the partly copied table."""
         copied = self._copied
         if copied.whole or copied.after is None:
             return None
         known = await known_columns(view.connection, copied.database, copied.table)
         selected = Selected(copied.database, copied.table, known)
-        if selected.order != copied.order:  # it was dropped, or its rows come in another order: it begins anew
+        if selected.order != copied.order:  # it was dropped, or its row order changed: its copy starts again
             self._advance()
             return None
         return Judge(view.connection, selected, copied.after)
@@ -188,7 +188,7 @@ class Copier:
     # --- tables -------------------------------------------------------------------------------------------------------
 
     async def _copy_from(self, view: View) -> tuple[Found | None, bool]:
-        """Copy tables from a view as far as it goes. What the next view must lock, and whether all is copied."""
+        """Copy tables from a view as far as possible. Returns the table to lock next, and whether all is done."""
         if not self.total:
             self.total = sum(table.rows for table in view.tables if not self._copied.has_whole(table[:2]))
         if view.locked is not None:
@@ -210,7 +210,7 @@ class Copier:
         return None, True
 
     async def _forget_what_is_gone(self, view: View) -> None:
-        """A table without a primary key, of which a part is copied, was dropped meanwhile."""
+        """Void the partial copy of a table without a primary key that was dropped meanwhile."""
         copied = self._copied
         if not copied.begun or copied.whole or copied.after is not None:
             return
@@ -229,9 +229,9 @@ class Copier:
         connection = view.connection
         self._group = self._group_of(view)
         self.table = f"{table.database}.{table.name}"
-        await connection.query(f"SELECT 1 FROM {_named(table)} LIMIT 0")  # from now on nobody alters it
+        await connection.query(f"SELECT 1 FROM {_named(table)} LIMIT 0")  # from now on nobody can alter it
         definition = await _definition(connection, table)
-        if _sum(definition) != table.made:  # the rows in the view are those of another definition
+        if _sum(definition) != table.made:  # the view's rows have another definition
             raise StaleViewError(f"{self.table} was altered after the view of its rows was opened")
         known = await known_columns(connection, table.database, table.name)
         selected = Selected(table.database, table.name, known)
@@ -267,7 +267,7 @@ class Copier:
             await connection.query(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
 
     async def _begin(self, connection: Connection, table: Found, selected: Selected, definition: str) -> None:
-        """Go on with a table, or begin it, anew if nobody knows how far it is."""
+        """Continue a table's copy, or start it, or start it again if its progress is unknown."""
         copied, (database, name) = self._copied, table[:2]
         again = (copied.database, copied.table) == (database, name) and copied.begun
         if again and copied.after is not None and copied.order == selected.order:
@@ -285,7 +285,7 @@ class Copier:
         self._mark(topic, self._format.copying(self._group, self._next(), database, name, done=False))
 
     def _empty(self, database: str, name: str) -> None:
-        """What is in the topic of a table's copy counts no more."""
+        """Write a message that voids a table's copy in its topic."""
         statements = self._topics.statements(database)
         if statements is not None:
             self._statement(statements, database, f"DROP TABLE IF EXISTS {name_quoted(name)}")
@@ -317,7 +317,7 @@ class Copier:
         self._position = msgspec.structs.replace(self._position, copied=copied)
 
     async def _flush(self) -> None:
-        """Hand a chunk over, with the position behind it."""
+        """Hand over a chunk with its end position."""
         copied = self._position.copied
         count = len(self._messages)
         if copied is not None:
@@ -332,17 +332,17 @@ class Copier:
 
 
 async def names_of(connection: Connection, chosen: Chosen) -> list[Table]:
-    """The names of the tables and views that are chosen, in order. No statement of others is waited for."""
+    """The names of the chosen tables and views, in order. This does not wait for other sessions' statements."""
     rows = await connection.query("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
     names = [(database or "", name or "") for database, name in rows]
     return sorted(table for table in names if table[0] not in _SYSTEM and chosen.has(*table))
 
 
 async def tables_of(connection: Connection, chosen: Chosen) -> list[Found]:
-    """The tables that are chosen, in the order of their names. Raises StaleViewError if some are being renamed.
+    """The chosen tables, in the order of their names. Raises StaleViewError if some are being renamed.
 
-    What asks for more than names waits for a statement that renames a table, and then leaves it out: under its
-    old name it is not there any more, and under its new one it was not there when names were read.
+    A query for more than names waits for a statement that renames a table, and then leaves the table out: its old name
+    no longer exists, and its new one did not exist when the names were read.
     """
     names = await names_of(connection, chosen)
     rows = await connection.query(
@@ -371,5 +371,5 @@ async def _definition(connection: Connection, table: Found) -> str:
 
 
 def _sum(definition: str) -> int:
-    """Another number for another definition. Rows move the counter in it."""
+    """A number that changes with the definition. Inserts change the counter in it, so this is left out."""
     return zlib.crc32(re.sub(r"\bAUTO_INCREMENT=\d+ ?", "", definition).encode("utf-8", "surrogateescape"))

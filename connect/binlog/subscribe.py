@@ -3,9 +3,9 @@
     reader task: events -> chunks of messages, each with the position after it   -> a channel of few chunks
     writer task: a chunk -> one Kafka transaction with messages and position     -> the next chunk
 
-An attempt goes on until something fails. Then all of it begins anew where the topics say that they are: the new
-transaction of the same id fences what is left of the old one. What trying again does not mend ends the subscription.
-Memory is bounded by the chunks, whatever the size of a transaction; the server waits when the topics do.
+An attempt runs until something fails. The next one starts from the positions in the topics; its transaction, with the
+same id, fences what is left of the old one. An error that a retry cannot mend ends the subscription.
+The chunks bound the memory, whatever the size of a transaction. If the topics are slow, the server waits.
 A subscription with a snapshot copies the tables first (`snapshot.py`), and reads the log up to each of its views.
 """
 
@@ -36,13 +36,13 @@ from barnabas.connect.mysql.packets import ProtocolError, ServerError
 from barnabas.connect.pauses import Pauses
 from barnabas.wire.errors import ErrorCode
 
-#: That wait for the writer.
+#: How many chunks may wait for the writer.
 CHUNKS = 3
-#: The event loop is given back after so long.
+#: The event loop gets its turn after this long.
 _HOLD_SECONDS = 0.003
-#: An event of so many bytes is worked on for longer than that.
+#: An event of at least this size takes longer than that.
 _LARGE_BYTES = 256 << 10
-#: The broker's disk is full or broken; or that is why it cannot end the transaction before.
+#: The broker's disk is full or broken, or for that reason it cannot end the previous transaction.
 _CANNOT_WRITE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CONCURRENT_TRANSACTIONS)
 Say = Callable[..., None]
 T = TypeVar("T")
@@ -61,11 +61,11 @@ class Subscription:
         self._topics = Topics(settings.per, settings.prefix)
         self._chosen = Chosen(settings.tables)
         self._masks = Masks(settings.masks, settings.mask_key)
-        #: The last position that is written.
+        #: The last written position.
         self.position: Position | None = None
-        #: Where rows are copied, who does it.
+        #: The copier, while rows are copied.
         self.copier: Copier | None = None
-        #: Why the last attempt ended, and when (seconds since 1970); whether another one is waited for.
+        #: Why and when (seconds since 1970) the last attempt ended, and whether the next one is pending.
         self.error, self.error_at, self.is_waiting = "", 0, False
 
     async def run(self) -> None:
@@ -129,7 +129,7 @@ class Subscription:
         return Maker(self._server, self._settings, self._format, self._topics, self._chosen, self._masks, position)
 
     async def _copy(self, position: Position, send: trio.MemorySendChannel[Chunk]) -> Position:
-        """The existing rows, and the changes up to the last of them. The position behind."""
+        """Copy the existing rows, and read the changes up to the last of them. Returns the position after them."""
 
         async def catch_up(position: Position, target: Place, judge: Judge | None) -> Position:
             if Reader(position.place, {}, mariadb=self._server.mariadb).has_reached(target):
@@ -149,7 +149,7 @@ class Subscription:
             self.copier = None
 
     async def _first(self, connection: Connection) -> Position:
-        """Where a new subscription begins."""
+        """The position at which a new subscription begins."""
         start = self._settings.start
         if start == "now":
             place = await self._server.now(connection)
@@ -177,7 +177,7 @@ class Subscription:
         target: Place | None = None,
         judge: Judge | None = None,
     ) -> Position:
-        """All changes up to a place, and the position there; for ever without one."""
+        """Read all changes up to a place, and return the position there; without a place, read forever."""
         server = self._server
         reader = Reader(
             maker.place,
@@ -212,7 +212,7 @@ class Subscription:
         return last.position
 
     async def _wait(self, connection: Connection, maker: Maker) -> bytes | None:
-        """The next event; None if what there is is to be written first. Raises LostError."""
+        """The next event; None if collected messages must be written first. Raises LostError."""
         wait = maker.wait(trio.current_time())
         if wait <= 0:
             return None
@@ -245,7 +245,7 @@ class Subscription:
 
 
 async def _beside(event: bytes, work: Callable[..., T], *args: Any) -> T:
-    """Do something with an event; with a large one in a thread, so that the event loop goes on."""
+    """Process an event; a large one in a thread, so that the event loop stays free."""
     if len(event) < _LARGE_BYTES:
         return work(*args)
     return await trio.to_thread.run_sync(work, *args)
@@ -256,7 +256,7 @@ def _told(place: Place) -> str:
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What failed first: both tasks are cancelled then."""
+    """The first failure. It has cancelled the other task."""
     found: BaseException = group
     while isinstance(found, BaseExceptionGroup):
         found = next((e for e in found.exceptions if not isinstance(e, trio.Cancelled)), found.exceptions[0])
@@ -264,7 +264,7 @@ def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _remedy(error: ServerError) -> str:
-    """What helps against an error of the server that stays."""
+    """What the operator can do about a lasting error of the server."""
     if error.code in (1045, 1698):
         return ": set the password in the environment variable MYSQL_PWD, and name the right user"
     if error.code in (1044, 1142, 1143, 1227):
@@ -288,5 +288,5 @@ def _remedy_at_broker(error: ClientError) -> str:
 
 
 def server_id_of(name: str) -> int:
-    """A server id for a subscription: replicas of one server need different ones."""
+    """A server id for a subscription. The replicas of one server need different ids."""
     return 1_000_000_000 + zlib.crc32(name.encode()) % 1_000_000_000

@@ -20,7 +20,7 @@ _PIECE = 4 << 20
 
 
 def influx(args: argparse.Namespace) -> int:
-    """Serve HTTP until SIGINT or SIGTERM; or write the lines of standard input. Raises ClientError."""
+    """Serve HTTP until SIGINT or SIGTERM, or write the lines from standard input. Raises ClientError."""
     if args.max_topics < 1:
         raise ClientError("--max-topics is at least 1")
     sink = Sink(args.server, Naming(prefix=args.prefix, topic=args.topic, most=args.max_topics))
@@ -31,14 +31,14 @@ def influx(args: argparse.Namespace) -> int:
 
 
 def _from_stdin(sink: Sink, precision: str) -> int:
-    """The status is 1 if a line was left out."""
+    """Write the lines from standard input. Returns 1 if a line was left out."""
     points, left_out, line, rest = 0, 0, 0, b""
     while True:
         data = os.read(sys.stdin.fileno(), _PIECE)
         rest += data
         end = rest.rfind(b"\n") + 1 if data else len(rest)
         if data and _quotes(rest[:end]) % 2 and len(rest) < _PIECE:
-            continue  # a text with ends of lines in it
+            continue  # a text that contains line breaks
         if end:
             try:
                 written = sink.write(rest[:end], precision=precision)

@@ -1,7 +1,7 @@
-"""The HTTP side of InfluxDB 1 and 2 that writers of points use: `/write`, `/api/v2/write`, `/ping`, `/health`.
+"""The HTTP API of InfluxDB 1 and 2 as far as writers use it: `/write`, `/api/v2/write`, `/ping`, `/health`.
 
-An answer of 204 says that all points are written, on all replicas. 400 tells which lines were left out; the others are
-written. After 503 it is not known; the writer sends all again, so a point may come twice.
+204 means that all points are written, on all replicas. 400 lists the lines that were left out; the others are written.
+After 503 the outcome is unknown: the writer sends everything again, so a point may come twice.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from barnabas.client.errors import ClientError
 from barnabas.connect.influx.lines import BadPointError
 from barnabas.connect.influx.sink import Written
 
-#: InfluxDB's default (`max-body-size`), of a body as it is sent and as it is unpacked.
+#: InfluxDB's default (`max-body-size`), applied to a body both as sent and unpacked.
 MAX_BODY = 25_000_000
 MAX_CONNECTIONS = 200
-#: Bodies that are held at a time; others wait.
+#: Bodies held at a time; further requests wait.
 MAX_BODIES = 4
 IDLE_SECONDS = 60.0
 _RECEIVE = 64 << 10
-_TOLD = 5  # lines of which the answer says what is wrong with them
+_TOLD = 5  # how many bad lines the answer explains
 _VERSION = b"barnabas"
 
-#: Lines, database and precision to what became of them.
+#: From lines, database and precision to what became of them.
 Write = Callable[[bytes, str, str], Awaitable[Written]]
 
 
 class Answer(NamedTuple):
-    """A response: without a body where there is nothing to tell."""
+    """A response. It has no body if there is nothing to say."""
 
     status: int
     body: bytes = b""
@@ -51,7 +51,7 @@ class _RefusedError(Exception):
 
 
 class Gateway:
-    """Serves connections. `token` is what a writer must show; empty for none."""
+    """Serves connections. `token` is what a writer must present; empty for none."""
 
     def __init__(self, write: Write, token: str = "", *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._write, self._token, self._idle = write, token.encode(), idle_seconds
@@ -59,7 +59,7 @@ class Gateway:
         self._connections = trio.CapacityLimiter(MAX_CONNECTIONS)
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """One connection, until it ends."""
+        """Serve one connection until it ends."""
         async with stream:
             try:
                 self._connections.acquire_nowait()
@@ -94,7 +94,7 @@ class Gateway:
             asked = query.get("q") or _form(await connection.body()).get("q", "")
             if (
                 asked.strip().upper().startswith("CREATE DATABASE")
-            ):  # Telegraf begins with it; a topic needs no database
+            ):  # Telegraf begins with this query; a topic needs no database
                 return Answer(200, msgspec.json.encode({"results": [{"statement_id": 0}]}))
         raise _RefusedError(404, "there is POST /write, POST /api/v2/write, /ping and /health")
 
@@ -113,7 +113,7 @@ class Gateway:
         raise _RefusedError(400, f"partial write: {told}{more}; {written.points} points are written")
 
     def _check(self, headers: dict[bytes, bytes], query: dict[str, str]) -> None:
-        """Who writes shows the token as InfluxDB's clients do, or as the password of Basic or of the address."""
+        """Check the token, which is sent in a header, as Basic's password, or as the address's password."""
         if not self._token:
             return
         scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
@@ -141,7 +141,7 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=16 << 10)
 
     async def run(self) -> None:
-        """Request after request."""
+        """Serve one request after another."""
         while True:
             try:
                 event = await self._next()
@@ -158,18 +158,18 @@ class _Connection:
                     body = msgspec.json.encode({"error": str(error)})
                     await self._send(Answer(error.error_status_hint, body))
                 return
-            # What is left of a body that nobody wanted would be read as the next request.
+            # The unread rest of a body would be taken for the next request.
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                 return
             self._http.start_next_cycle()
 
     def _end_of_request(self) -> None:
-        """Where nobody wanted a body and there is none, the next request may follow."""
+        """If nobody read the body and it is empty, let the next request follow."""
         if self._http.their_state is h11.SEND_BODY:
             self._http.next_event()
 
     async def body(self) -> bytes:
-        """The body of the request that is answered."""
+        """The body of the current request."""
         await self._continue()
         parts, size = [], 0
         while True:
@@ -215,7 +215,7 @@ class _Connection:
 
 
 def _unpacked(body: bytes, encoding: bytes) -> bytes:
-    """Raises _RefusedError for what is no gzip, and for what would become too large."""
+    """The unpacked body. Raises _RefusedError if it is not gzip or would become too large."""
     if encoding.lower() == b"identity":
         return body
     if encoding.lower() != b"gzip":

@@ -1,4 +1,6 @@
-"""InfluxDB's line protocol, taken apart (https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/).
+"""A parser for InfluxDB's line protocol.
+
+https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/
 
 cpu,host=a,region=eu usage=0.5,cores=8i 1704067200000000000
 """
@@ -26,7 +28,7 @@ PRECISIONS = {
 }
 _MIN_NS, _MAX_NS = -(2**63), 2**63 - 1
 _INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
-#: InfluxDB's bound of a text.
+#: InfluxDB's limit for a text.
 MAX_TEXT = 64 << 10
 _TRUE, _FALSE = frozenset({"t", "T", "true", "True", "TRUE"}), frozenset({"f", "F", "false", "False", "FALSE"})
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -34,22 +36,22 @@ _PLAIN_JSON = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
 _ESCAPED = re.compile(r"\\([,= ])")
 _ESCAPED_MEASUREMENT = re.compile(r"\\([, ])")
-# Up to where a part goes that ends at one of some characters, unless a backslash stands before it.
+# Each part goes up to one of its end characters, unless a backslash stands before it.
 _MEASUREMENT = re.compile(r"(?:\\.|[^,\s\\]|\\)+", re.DOTALL)
 _NAME = re.compile(r"(?:\\.|[^,=\s\\]|\\)+", re.DOTALL)
 _TEXT = re.compile(r'"((?:\\.|[^"\\])*)"', re.DOTALL)
 _BARE = re.compile(r"[^,\s]+")
 
-#: A number keeps its digits.
+#: A number is kept as its digits.
 Value = str | bool | msgspec.Raw
 
 
 class BadPointError(ValueError):
-    """Why a line is no point."""
+    """Why a line is not a point."""
 
 
 class Point(NamedTuple):
-    """One line. `time` is in nanoseconds since 1970, None where the line has none."""
+    """One line. `time` is in nanoseconds since 1970, or None if the line has none."""
 
     measurement: str
     tags: dict[str, str]
@@ -58,7 +60,7 @@ class Point(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of the input, and what it is: a point, or why it is none."""
+    """A line of the input, and its point or the reason why it is not one."""
 
     number: int
     point: Point | None
@@ -66,7 +68,7 @@ class Line(NamedTuple):
 
 
 def parse(data: bytes, precision: str = "") -> Iterator[Line]:
-    """All lines but empty ones and comments. Raises BadPointError for a precision that is none, before the first."""
+    """All lines except empty ones and comments. Raises BadPointError at once for an unknown precision."""
     if precision not in PRECISIONS:
         raise BadPointError(f"precision {precision[:20]!r}: expected one of {', '.join(filter(None, PRECISIONS))}")
     return _parse(data, PRECISIONS[precision])
@@ -86,7 +88,7 @@ def _parse(data: bytes, unit: int) -> Iterator[Line]:
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers. A text may have ends of lines in its quotes, which then belong to the line."""
+    """Lines with their numbers. A quoted text may contain line breaks, which then belong to the line."""
     waiting: list[bytes] = []
     begun = 0
     for number, raw in enumerate(data.split(b"\n"), 1):
@@ -104,14 +106,14 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
             waiting.append(raw)
         else:
             yield begun, raw.strip()
-    # A quote that is not closed spoils its own line, not what follows it.
+    # An unclosed quote spoils only its own line, not the lines after it.
     for number, raw in enumerate(waiting, begun):
         if raw.strip():
             yield number, raw.strip()
 
 
 def point_of(text: str, unit: int = 1) -> Point:
-    """One line, whose time is in units of so many nanoseconds. Raises BadPointError."""
+    """One line, whose time is in units of `unit` nanoseconds. Raises BadPointError."""
     measurement, at = _taken(_MEASUREMENT, text, 0, "a measurement")
     tags: dict[str, str] = {}
     while at < len(text) and text[at] == ",":

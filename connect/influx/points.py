@@ -1,4 +1,4 @@
-"""Points as records: a topic for each measurement, the series as key, tags and fields as columns of a JSON object."""
+"""Points as records: one topic per measurement, the series as key, tags and fields as columns of a JSON object."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Naming:
     """Where points go: to PREFIX.MEASUREMENT, or DATABASE.MEASUREMENT without a prefix, or all to one topic."""
 
     def __init__(self, *, prefix: str, topic: str, most: int) -> None:
-        """`most` bounds the topics, as who sends points names them."""
+        """`most` limits the number of topics, because whoever sends points names them."""
         self._topic, self._most = topic, most
         self._topics = Topics("table", prefix)
         self._seen: set[str] = set()
 
     def of(self, database: str, measurement: str) -> str:
-        """Raises BadPointError where there are too many."""
+        """The topic of a measurement. Raises BadPointError if there are too many."""
         if self._topic:
             return self._topic
         try:
@@ -41,12 +41,12 @@ class Naming:
 
     @property
     def has_one(self) -> bool:
-        """Whether all points go to one topic: then values say their measurement."""
+        """Whether all points go to one topic. Their values then contain the measurement."""
         return bool(self._topic)
 
 
 def record_of(point: Point, now_ns: int, *, with_measurement: bool) -> Record:
-    """A point's record. Its time in the value is in microseconds, as Spark has times. Raises BadPointError."""
+    """A point's record. The value's time is in microseconds, like Spark's. Raises BadPointError."""
     at = now_ns if point.time is None else point.time
     columns: dict[str, object] = {TIME: _text(at)}
     if with_measurement:

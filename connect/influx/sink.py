@@ -1,4 +1,4 @@
-"""Points to their topics, which are made where they are not there."""
+"""Writes points to their topics, which are created if they do not exist."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ _OVERHEAD = 100
 
 
 class Written(NamedTuple):
-    """What became of some lines."""
+    """What became of the lines."""
 
     points: int
-    bad: list[tuple[int, str]]  # the number of the line, and why it is no point
+    bad: list[tuple[int, str]]  # the number of the line, and why it is not a point
 
 
 class Sink:
-    """One writer. It blocks, and raises ClientError where the broker cannot be asked: then it is not known which of the
-    points are written."""
+    """One writer. It blocks.
+
+    It raises ClientError if the broker cannot be asked; then it is unknown which points are written.
+    """
 
     def __init__(self, servers: str, naming: Naming) -> None:
         self._servers, self._naming = servers, naming
         self._cluster: Cluster | None = None
 
     def close(self) -> None:
-        """End the connections; the next write makes new ones."""
+        """Close the connections; the next write opens new ones."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
     def write(self, data: bytes, *, database: str = "", precision: str = "") -> Written:
-        """All points of the lines. Raises BadPointError for a precision that is none, and ClientError."""
+        """Write all points of the lines. Raises BadPointError for an unknown precision, and ClientError."""
         waiting: dict[tuple[str, int], list[Record]] = {}
         bad: list[tuple[int, str]] = []
         points, now = 0, time.time_ns()
@@ -66,7 +68,7 @@ class Sink:
         return murmur2(record.key or b"") % len(self._cluster.leaders(topic, create=True))
 
     def _send(self, waiting: dict[tuple[str, int], list[Record]]) -> None:
-        """A batch for each partition."""
+        """Send one batch for each partition."""
         batches = []
         for key in list(waiting):
             records, size, count = waiting[key], 0, 0

@@ -1,1 +1,1 @@
-"""The client's side of the protocol of MariaDB and MySQL, as far as a replica needs it."""
+"""The client side of MariaDB's and MySQL's protocol, as far as a replica needs it."""

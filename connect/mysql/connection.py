@@ -1,6 +1,6 @@
 """A connection to a server, on trio: queries, and the stream of its binary log.
 
-Every wait for the server has a deadline; a connection that was cancelled or has failed is not used again.
+Every wait for the server has a deadline. A connection that was cancelled or has failed is not used again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONNECT_SECONDS = 10.0
 QUERY_SECONDS = 60.0
 _QUERY, _BINLOG_DUMP, _BINLOG_DUMP_GTID, _QUIT = 0x03, 0x12, 0x1E, 0x01
 _READ_BYTES = 256 << 10
-#: Of a packet: an event of the binary log is one packet, and holds at least one row.
+#: The most bytes of a packet. An event of the binary log is one packet, and holds at least one row.
 MAX_PACKET = 256 << 20
 _NULL = 0xFB
 
@@ -41,11 +41,11 @@ RawRow = tuple[bytes | None, ...]
 
 
 class LostError(Exception):
-    """The connection is gone, or the server does not answer in time."""
+    """The connection is gone, or the server did not answer in time."""
 
 
 class Connection:
-    """Made by `connect`. One task at a time."""
+    """A connection, made by `connect`. Only one task may use it at a time."""
 
     def __init__(self, source: Source, stream: trio.abc.Stream, most: int) -> None:
         self.source = source
@@ -53,7 +53,7 @@ class Connection:
         self._splitter = PacketSplitter(most)
         self._waiting: list[bytes] = []
         self._next = 0
-        #: How long one wait for an answer may take.
+        #: The most seconds that one wait for an answer may take.
         self.patience = QUERY_SECONDS
         self.greeting = handshake.Greeting("", 0, 0, b"", "")
 
@@ -66,7 +66,7 @@ class Connection:
         await self.close()
 
     async def close(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         await trio.aclose_forcefully(self._stream)
 
     # --- packets ------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Connection:
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Greet, go over to TLS where that is wanted, and prove the password."""
+        """Exchange greetings, switch to TLS if wanted, and prove the password."""
         first = await self._packet()
         if first[:1] == bytes([ERROR]):
             raise server_error(first)
@@ -136,11 +136,11 @@ class Connection:
                 return
             if kind == ERROR:
                 raise server_error(told)
-            if kind == EOF:  # another plugin
+            if kind == EOF:  # the server asks for another plugin
                 name, _, nonce = told[1:].partition(b"\0")
                 plugin = name.decode("ascii", "replace")
                 await self._send(handshake.proof_of(plugin, self.source.password, nonce.removesuffix(b"\0"), tls=tls))
-            elif told[:2] == b"\x01\x03":  # caching_sha2_password: it knew the password
+            elif told[:2] == b"\x01\x03":  # caching_sha2_password: the server has it cached
                 continue
             elif told[:2] == b"\x01\x04":  # it wants the password itself
                 if not tls:
@@ -155,11 +155,11 @@ class Connection:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     async def query(self, sql: str) -> list[Row]:
-        """Run a statement; its rows as texts, None for NULL. Raises ServerError, LostError."""
+        """Run a statement. Returns its rows as texts, with None for NULL. Raises ServerError, LostError."""
         return [row async for row in self.rows(sql)]
 
     async def execute(self, sql: str) -> int:
-        """Run a statement that has no rows; how many rows it found or made. Raises ServerError, LostError."""
+        """Run a statement without a result. Returns how many rows it found or made. Raises ServerError, LostError."""
         await self._command(_QUERY, sql.encode())
         told = await self._soon()
         if told[0] == ERROR:
@@ -169,12 +169,12 @@ class Connection:
         return lenenc_int(told, 1)[0]
 
     async def rows(self, sql: str) -> AsyncIterator[Row]:
-        """As `query`, row by row. Take all of them."""
+        """Like `query`, row by row. Take all of them."""
         async for row in self.raw_rows(sql):
             yield tuple(None if value is None else value.decode("utf-8", "surrogateescape") for value in row)
 
     async def raw_rows(self, sql: str) -> AsyncIterator[RawRow]:
-        """As `rows`, as the bytes that came. Each wait for the server ends after `patience`."""
+        """Like `rows`, as the received bytes. Each wait for the server ends after `patience`."""
         await self._command(_QUERY, sql.encode())
         first = await self._soon()
         if first[0] == ERROR:
@@ -206,20 +206,20 @@ class Connection:
     # --- the binary log -----------------------------------------------------------------------------------------------
 
     async def dump(self, file: str, position: int, server_id: int) -> None:
-        """Ask for the events from a position on (COM_BINLOG_DUMP); then call `event`."""
+        """Request the events from a position on (COM_BINLOG_DUMP); then call `event`."""
         await self._command(_BINLOG_DUMP, struct.pack("<IHI", position, 0, server_id) + file.encode())
 
     async def dump_after(self, executed: bytes, server_id: int) -> None:
-        """Ask MySQL for all transactions but those of an encoded set of GTIDs (COM_BINLOG_DUMP_GTID)."""
+        """Ask MySQL for all transactions except those in an encoded GTID set (COM_BINLOG_DUMP_GTID)."""
         head = struct.pack("<HIIQI", 0, server_id, 0, 4, len(executed))
         await self._command(_BINLOG_DUMP_GTID, head + executed)
 
     async def event(self) -> bytes:
-        """The next event. Raises ServerError, LostError; the end of the stream is a LostError, too."""
+        """The next event. Raises ServerError, LostError; the end of the stream also raises LostError."""
         return self._event(await self._packet())
 
     def buffered_event(self) -> bytes:
-        """The next event where `is_drained` does not hold; raises as `event`."""
+        """The next event, unless `is_drained`. Raises like `event`."""
         packet = self._waiting[self._next]
         self._next += 1
         return self._event(packet)
@@ -233,12 +233,12 @@ class Connection:
 
     @property
     def is_drained(self) -> bool:
-        """Whether the next event has to be waited for."""
+        """Whether the next event has yet to arrive."""
         return self._next == len(self._waiting)
 
 
 async def connect(source: Source, *, most: int = MAX_PACKET, patience: float = CONNECT_SECONDS) -> Connection:
-    """A connection on which a user is known. Raises LostError, ServerError, AuthError, ProtocolError."""
+    """A connection with a logged-in user. Raises LostError, ServerError, AuthError, ProtocolError."""
     try:
         with trio.fail_after(patience):
             try:
@@ -258,7 +258,7 @@ async def connect(source: Source, *, most: int = MAX_PACKET, patience: float = C
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The first of the attempts that failed: trio tries each address."""
+    """The first failed attempt's error: trio tries each address."""
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
         return cause.exceptions[0]
@@ -287,15 +287,15 @@ def _row(data: bytes, count: int) -> RawRow:
 
 
 def name_quoted(name: str) -> str:
-    """An identifier as SQL has it, whatever is in it."""
+    """An identifier quoted for SQL, whatever it contains."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quoted(text: str) -> str:
-    """A text as an SQL literal, whatever the SQL mode is."""
+    """A text as an SQL literal, valid in every SQL mode."""
     return "'" + text.replace("'", "''") + "'" if "\\" not in text else "x'" + text.encode().hex() + "'"
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
-    """Rows of a name and a value."""
+    """Rows of names and values, as a dictionary."""
     return {str(row[0]).lower(): row[1] or "" for row in rows}

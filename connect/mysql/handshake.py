@@ -1,4 +1,4 @@
-"""How a connection begins, without I/O: the server's greeting, our answer, and what proves the password.
+"""How a connection begins, without I/O: the server's greeting, our answer, and the proof of the password.
 
 Plugins: mysql_native_password, caching_sha2_password, client_ed25519 (MariaDB), and mysql_clear_password over TLS only.
 Source: "Connection Phase" of MariaDB's and MySQL's documentation.
@@ -30,7 +30,7 @@ class AuthError(Exception):
 
 
 class Greeting(NamedTuple):
-    """What the server says first."""
+    """The server's first message."""
 
     version: str
     thread_id: int
@@ -63,7 +63,7 @@ def greeting_of(payload: bytes) -> Greeting:
 
 
 def tls_request() -> bytes:
-    """What asks to go on with TLS."""
+    """The packet that asks to continue with TLS."""
     return struct.pack("<IIB23x", _OURS | TLS, _MAX_PACKET, _UTF8MB4)
 
 
@@ -75,7 +75,7 @@ def answer(greeting: Greeting, user: str, proof: bytes, plugin: str, *, tls: boo
 
 
 def proof_of(plugin: str, password: str, nonce: bytes, *, tls: bool) -> bytes:
-    """What proves the password to a plugin. Raises AuthError for one that we do not have."""
+    """The proof of the password that a plugin expects. Raises AuthError for an unknown plugin."""
     secret = password.encode()
     if plugin == NATIVE:
         return _native(secret, nonce[:20]) if secret else b""
@@ -108,7 +108,7 @@ def _sha2(secret: bytes, nonce: bytes) -> bytes:
 
 
 def _ed25519(secret: bytes, nonce: bytes) -> bytes:
-    """A signature of the nonce with the key that the password is: Ed25519 with a seed of any length."""
+    """Sign the nonce with the key derived from the password: Ed25519 with a seed of any length."""
     try:
         from nacl import bindings
     except ImportError:

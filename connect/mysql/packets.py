@@ -1,6 +1,6 @@
 """Packets of the client/server protocol, without I/O: a length of three bytes, a sequence number, a payload.
 
-A payload of 16 MiB - 1 or more goes over several packets.
+A payload of 16 MiB - 1 or more is spread over several packets.
 Source: "Protocol Basics" of MariaDB's and MySQL's documentation.
 """
 
@@ -15,7 +15,7 @@ OK, LOCAL_INFILE, ERROR, EOF, NULL = 0x00, 0xFB, 0xFF, 0xFE, 0xFB
 
 
 class ProtocolError(Exception):
-    """What the server sent is not what the protocol allows."""
+    """The server sent something that the protocol does not allow."""
 
 
 class PacketSplitter:
@@ -29,11 +29,11 @@ class PacketSplitter:
 
     @property
     def held(self) -> int:
-        """Bytes that wait for the rest of their payload."""
+        """Bytes that are waiting for the rest of their payload."""
         return len(self._buffer) + sum(map(len, self._parts))
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The payloads that are whole with `data`. Take all of them before the next call."""
+        """The payloads that `data` completes. Take all of them before the next call."""
         buffer = self._buffer
         buffer += data
         at, end = 0, len(buffer)
@@ -60,7 +60,7 @@ class PacketSplitter:
 
 
 def packets(payload: bytes, sequence: int) -> bytes:
-    """A payload as it is sent; its first packet has the number `sequence`."""
+    """The packets of a payload, ready to send; the first has the number `sequence`."""
     out = bytearray()
     at = 0
     while True:
@@ -98,7 +98,7 @@ def lenenc_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def nul_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    """Bytes up to a NUL, and the position after that; without one, all that is left."""
+    """Bytes up to a NUL, and the position after it; without a NUL, all remaining bytes."""
     end = data.find(b"\0", at)
     return (data[at:], len(data)) if end < 0 else (data[at:end], end + 1)
 
@@ -122,5 +122,5 @@ def server_error(payload: bytes) -> ServerError:
 
 
 def is_eof(payload: bytes) -> bool:
-    """Whether a packet is the EOF packet, and no row."""
+    """Whether a packet is the EOF packet rather than a row."""
     return len(payload) < 9 and payload[:1] == b"\xfe"

@@ -1,4 +1,4 @@
-"""Where a server is, and who asks it: `mysql://USER[:PASSWORD]@HOST[:PORT][?tls=off|require|verify][&ca=FILE]`."""
+"""A server's address and user: `mysql://USER[:PASSWORD]@HOST[:PORT][?tls=off|require|verify][&ca=FILE]`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _TLS = ("off", "require", "verify")
 
 
 class SourceError(Exception):
-    """The address of a server is none; the message has the remedy."""
+    """A server's address is not valid; the message has the remedy."""
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A server, and the user that asks. `tls`: `require` encrypts, `verify` checks the server's certificate, too."""
+    """A server, and the user to log in as. `tls`: `require` encrypts; `verify` also checks the server's certificate."""
 
     host: str
     port: int
@@ -26,7 +26,7 @@ class Source(msgspec.Struct, frozen=True):
     ca: str = ""
 
     def __str__(self) -> str:
-        """Without the password."""
+        """The URL without the password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"mysql://{self.user}@{host}:{self.port}"
 
@@ -34,7 +34,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def source_of(url: str) -> Source:
-    """A URL taken apart. Without a password in it, that of the environment's MYSQL_PWD is taken. Raises SourceError."""
+    """Parse a URL. If it has no password, the environment's MYSQL_PWD is used. Raises SourceError."""
     shape = "write mysql://USER@HOST:PORT, and the password into the environment variable MYSQL_PWD"
     try:
         parts = urlsplit(url)

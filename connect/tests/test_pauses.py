@@ -1,4 +1,4 @@
-"""The pauses between attempts grow, have an end, and begin anew after an attempt that lasted."""
+"""The pauses between attempts grow up to a maximum, and start again after an attempt that lasted."""
 
 import trio
 import trio.testing

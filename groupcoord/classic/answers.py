@@ -1,4 +1,4 @@
-"""The answers of a classic group to joins and syncs that wait. Each leaves a waiting request exactly once."""
+"""A classic group's answers to waiting joins and syncs. Each waiting request is answered exactly once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from barnabas.wire.messages.sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     from barnabas.groupcoord.classic.group import ClassicGroup
 
-_SKIP_ASSIGNMENT_SINCE = 9  # JoinGroup version from which a leader can be told not to assign
+_SKIP_ASSIGNMENT_SINCE = 9  # from this JoinGroup version on, a leader can be told to skip the assignment
 
 
 def answer_join(group: ClassicGroup, member: Member, *, known_leader: str | None = None) -> None:
-    """Answer the join that waits, if one does.
+    """Answer the member's waiting join, if there is one.
 
-    `known_leader`: the leader as of before this member took over its id, which makes it skip the assignment.
+    `known_leader` is the leader before this member took over its id. It makes the member skip the assignment.
     """
     waiting = group.members.take_waiting_join(member)
     if waiting is None:
@@ -28,13 +28,13 @@ def answer_join(group: ClassicGroup, member: Member, *, known_leader: str | None
     elif waiting.version >= _SKIP_ASSIGNMENT_SINCE:
         answer = join_answer(group, member, skip_assignment=member.member_id == group.leader)
     else:
-        # It cannot be told to skip: with the old leader's id it takes itself for a follower and only syncs.
+        # It cannot be told to skip. With the old leader's id it takes itself for a follower, and only syncs.
         answer = join_answer(group, member, leader=known_leader)
     group.around.outbox.put(waiting.reply, answer)
 
 
 def refuse_join(group: ClassicGroup, member: Member, error: ErrorCode, *, member_id: str | None = None) -> None:
-    """Refuse the join that waits, if one does; `member_id`: the id that the client gets instead of its own."""
+    """Refuse the waiting join, if there is one. `member_id` is an id for the client that replaces its own."""
     waiting = group.members.take_waiting_join(member)
     if waiting is not None:
         told_id = member.member_id if member_id is None else member_id
@@ -42,7 +42,7 @@ def refuse_join(group: ClassicGroup, member: Member, error: ErrorCode, *, member
 
 
 def answer_sync(group: ClassicGroup, member: Member) -> None:
-    """Answer the sync that waits, if one does. While it waited its session may have run out without effect."""
+    """Answer the waiting sync, if there is one. The member's session could not expire while it waited."""
     reply, member.waiting_sync = member.waiting_sync, None
     if reply is not None:
         group.around.outbox.put(reply, sync_answer(group, member))
@@ -50,7 +50,7 @@ def answer_sync(group: ClassicGroup, member: Member) -> None:
 
 
 def refuse_sync(group: ClassicGroup, member: Member, error: ErrorCode) -> None:
-    """Refuse the sync that waits, if one does."""
+    """Refuse the waiting sync, if there is one."""
     reply, member.waiting_sync = member.waiting_sync, None
     if reply is not None:
         group.around.outbox.put(reply, SyncGroupResponse(error_code=error))
@@ -60,7 +60,7 @@ def refuse_sync(group: ClassicGroup, member: Member, error: ErrorCode) -> None:
 def join_answer(
     group: ClassicGroup, member: Member, *, leader: str | None = None, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """The generation as this member sees it; only the leader sees all members and their metadata."""
+    """The generation as this member sees it. Only the leader sees all members and their metadata."""
     leader = leader or group.leader or ""
     listed: list[JoinGroupResponseMember] = []
     if member.member_id == leader:

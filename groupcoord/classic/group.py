@@ -1,13 +1,14 @@
 """A classic consumer group: its members, its generation, and what each member was assigned.
 
 Theory of operation. The group agrees on an assignment in two barriers, and every agreement has a number, the
-generation. First barrier, *join*: in PreparingRebalance every member must send JoinGroup, and none is answered until
-all have, or the rebalance timeout has passed and those who have not are dropped. Then the generation is counted up, the
-protocol that most members prefer among those that all have is chosen, and all joins are answered at once: the group is
-in CompletingRebalance. One member, the leader, is told all members and their metadata. Second barrier, *sync*: every
-member sends SyncGroup, the leader's carries the assignment. When that is durable, all are answered: Stable. Whatever
-changes the membership (somebody new, somebody gone, other metadata, the leader joining again) starts over from
-PreparingRebalance; members learn it from REBALANCE_IN_PROGRESS, mostly in the answer to a heartbeat.
+generation. First barrier, *join*: in PreparingRebalance every member must send JoinGroup. None is answered until all
+have sent it, or until the rebalance timeout has passed and the others are dropped. Then the generation is incremented,
+and the protocol is chosen that most members prefer among those that all members have. All joins are answered at once,
+and the group is in CompletingRebalance. One member, the leader, receives all members and their metadata. Second
+barrier, *sync*: every member sends SyncGroup, and the leader's carries the assignment. When it is durable, all are
+answered: Stable. Any change of the membership (a new member, a lost one, other metadata, the leader joining again)
+starts over from PreparingRebalance. The members learn of it by REBALANCE_IN_PROGRESS, mostly in the answer to a
+heartbeat.
 
     Empty                no members. Offsets may be kept. Also a "simple" group, which only ever commits.
     PreparingRebalance   first barrier. From Empty it is the initial one, which waits group.initial.rebalance.delay.ms
@@ -18,21 +19,21 @@ PreparingRebalance; members learn it from REBALANCE_IN_PROGRESS, mostly in the a
     Stable               everybody has an assignment.
     Dead                 deleted, or this broker no longer coordinates it.
 
-A member stays as long as it is heard of within its session timeout; a request that waits for an answer keeps it too,
-except that the first join of a new member is given up after five minutes, as nobody can tell whether its client still
-listens. A dynamic member without id is first told one (MEMBER_ID_REQUIRED, KIP-394) and counts as *pending* until it
-joins with it. A static member (KIP-345) that comes without an id takes over the place that its group.instance.id has,
-under a new id; a client that uses the old one is fenced. In a Stable group that costs no rebalance if the choice of
-protocol stays the same, but the new id is answered only when it is durable.
+A member stays as long as it is heard from within its session timeout; a request that waits for an answer keeps it too.
+The exception is the first join of a new member, which is given up after five minutes, because nobody can know whether
+its client is still listening. A dynamic member without an id first receives one (MEMBER_ID_REQUIRED, KIP-394), and
+counts as *pending* until it joins with it. A static member (KIP-345) that comes without an id takes over the place of
+its group.instance.id, under a new id; a client that uses the old id is fenced. In a Stable group that causes no
+rebalance if the choice of protocol stays the same, but the new id is answered only when it is durable.
 
-Which partitions go to whom is the leader's matter, as is whether members give up partitions before they are moved
-(cooperative rebalancing): metadata and assignments pass through as bytes.
+The leader decides which partitions go to whom, and whether members give up partitions before these are moved
+(cooperative rebalancing). Metadata and assignments pass through as bytes.
 
-Rules kept here: every reply is called exactly once; a member waits for at most one join and one sync, and if it asks
-again the earlier request is answered with REBALANCE_IN_PROGRESS; a member that goes takes no unanswered request along.
+Rules kept here: every reply is called exactly once. A member waits for at most one join and one sync; if it asks again,
+the earlier request is answered with REBALANCE_IN_PROGRESS. No member leaves with a request unanswered.
 
-The barriers are `join_barrier` and `sync_barrier`; joins are in `joining`, the books of members in `members`. Here is
-the rest: what the group is and what its record says, how members leave, and what the coordinator asks.
+The barriers are `join_barrier` and `sync_barrier`; joins are in `joining`, the members' data in `members`. This module
+has the rest: what the group is and what its record says, how members leave, and what the coordinator asks.
 
 Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814, and Kafka's description of the group membership protocol.
 """
@@ -73,9 +74,9 @@ class ClassicGroup:
     group_type = CLASSIC
 
     def __init__(self, group_id: str, around: Surroundings, client: str = "") -> None:
-        """`client` has made it by a join, and gives it of its share of the memory.
+        """`client` is the client whose join created the group; the group counts against its share of the memory.
 
-        A group that only offsets have made is not counted: like them it is as durable as the disk has room.
+        A group that was created by offsets alone is not counted: like the offsets, it is limited only by the disk.
         """
         self.group_id = group_id
         self._client = client
@@ -89,7 +90,7 @@ class ClassicGroup:
         self.join_barrier = JoinBarrier(self)
         self.sync_barrier = SyncBarrier(self)
         self._state_timestamp_ms: int | None = around.wall_ms()
-        self._subscribed: frozenset[str] | None = None  # topics of a consumer group's members, if they can be read
+        self._subscribed: frozenset[str] | None = None  # topics of a consumer group's members, if readable
         self._was_restored = False
         self._weight = GROUP_BYTES + len(group_id) if client else 0
         around.memory.take(client, self._weight)
@@ -114,7 +115,7 @@ class ClassicGroup:
 
     @property
     def is_idle(self) -> bool:
-        """No member, and no id given out that may still be used."""
+        """Whether there is no member, and no id was given out that may still be used."""
         return self.state is State.EMPTY and not self.members.pending
 
     def is_subscribed(self, topic: str) -> bool:
@@ -124,12 +125,12 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool = False
     ) -> None:
-        """Whether offsets may be committed by this sender; if so its session is renewed."""
+        """Check that this sender may commit offsets, and renew its session. Raises KafkaError."""
         if generation < 0 and self.state is State.EMPTY:
             return  # an admin client, or a consumer that assigns itself its partitions
         if generation < 0 and not member_id and instance_id is None:
             if in_transaction:
-                return  # a producer that does not know its consumer's membership, as before KIP-447
+                return  # a producer that does not know its consumer's member id, as before KIP-447
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members; the commit comes from none")
         member = self.members.check(member_id, instance_id)
         self._check_generation(generation)
@@ -142,9 +143,10 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "what its members use cannot be known")
 
     def offset_expiration(self) -> OffsetExpiration | None:
-        """In a group that has had members time counts from when it became empty.
+        """In a group that has had members, offsets age from the time when it became empty.
 
-        While it has members only offsets of topics that it does not consume can expire, if the subscriptions are known.
+        While it has members, only offsets of topics that it does not consume can expire, if its subscriptions are
+        known.
         """
         if self.protocol_type is None:
             return OffsetExpiration(None)
@@ -180,12 +182,12 @@ class ClassicGroup:
     def join(
         self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str, reply: JoinReply
     ) -> None:
-        """JoinGroup. Raises KafkaError to refuse; otherwise the reply is called, at once or at the barrier."""
+        """JoinGroup. Raises KafkaError to refuse; otherwise the reply is called, at once or at the barrier's end."""
         protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
         join(self, Joining(request, protocols, client_id, client_host, WaitingJoin(version, reply)))
 
     def sync(self, request: SyncGroupRequest, *, version: int, reply: SyncReply) -> None:
-        """SyncGroup. Raises KafkaError to refuse; otherwise the reply is called, at once or at the barrier."""
+        """SyncGroup. Raises KafkaError to refuse; otherwise the reply is called, at once or at the barrier's end."""
         if self.state is State.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         member = self.members.check(request.member_id, request.group_instance_id)
@@ -203,7 +205,7 @@ class ClassicGroup:
             self.sync_barrier.wait(member, request, reply)
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Heartbeat: renews the session, and tells the member if it has to join again."""
+        """Heartbeat: renew the session, and tell the member whether it must rejoin."""
         member = self.members.check(request.member_id, request.group_instance_id)
         self._check_generation(request.generation_id)
         self.members.renew(member)
@@ -212,7 +214,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def leave(self, leaving: list[MemberIdentity]) -> list[ErrorCode]:
-        """LeaveGroup: takes members out, all in one rebalance. The result of each, in order."""
+        """LeaveGroup: remove members, all in one rebalance. Returns the result of each, in order."""
         results = [self._leave_one(identity) for identity in leaving]
         if ErrorCode.NONE in results:
             self.join_barrier.membership_shrank("members left")
@@ -225,7 +227,7 @@ class ClassicGroup:
     # --- who goes -----------------------------------------------------------------------------------------------------
 
     def drop_member(self, member_id: str) -> None:
-        """Take a member out. What it waits for is answered: if it still lives it must join as a new one."""
+        """Remove a member. Its waiting requests are answered: if it still lives, it must join as a new member."""
         self.members.forget_pending(member_id)
         member = self.members.by_id.get(member_id)
         if member is None:
@@ -238,7 +240,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members.by_id), None)
 
     def expect(self, member: Member) -> None:
-        """A member is new: where there is no room it may have to go, until it has had an assignment."""
+        """Register a new member, which may be dropped to free memory until it has had an assignment."""
 
         def heard() -> float | None:
             if member.waiting_join is not None or member.waiting_sync is not None:
@@ -274,7 +276,7 @@ class ClassicGroup:
         if self.members.by_id.get(member.member_id) is not member:
             return
         if not member.is_new and (member.waiting_join is not None or member.waiting_sync is not None):
-            return  # it waits for us, not we for it; its session is renewed with the answer
+            return  # it waits for us, not we for it; the answer renews its session
         log.info("group %s: session of %s timed out", self.group_id, member.member_id)
         self.drop_member(member.member_id)
         self.join_barrier.membership_shrank("a session timed out")
@@ -300,7 +302,7 @@ class ClassicGroup:
         self._state_timestamp_ms = self.around.wall_ms()
 
     def read_subscriptions(self) -> None:
-        """The protocol or the members have changed."""
+        """Call this when the protocol or the members have changed."""
         self._subscribed = self.members.subscribed_topics(self.protocol) if self.is_consumer_group else None
 
     def new_member(
@@ -312,7 +314,7 @@ class ClassicGroup:
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
     ) -> Member:
-        """A member that is not enrolled yet."""
+        """Create a member that is not enrolled yet."""
         member: Member
         session = self.around.deadlines.new(lambda: self._on_session_deadline(member))
         member = Member(
@@ -324,7 +326,7 @@ class ClassicGroup:
     # --- records ------------------------------------------------------------------------------------------------------
 
     def records(self, assignments: Mapping[str, bytes] | None = None) -> list[CoordinatorRecord]:
-        """The group as it is, with its own assignments or those about to be given out."""
+        """The group's records, with its current assignments or those about to be given out."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -352,7 +354,7 @@ class ClassicGroup:
         return [group_record(self.group_id, None)] if may_be_in_log else []
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Become what the record says. Members get a full session, as nobody knows when they were last heard of."""
+        """Restore the group from its record. Members get a full session: when they were last heard from is unknown."""
         self._was_restored = True
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None

@@ -1,8 +1,8 @@
 """The first barrier of a classic group: all members join, or are dropped, before any is answered.
 
-From Empty it is the initial one, which waits for a fleet that starts up: group.initial.rebalance.delay.ms, again for as
-long as newcomers arrive, up to the rebalance timeout. Else it ends when all members have joined and nobody holds an id
-that was given out, at the latest after the rebalance timeout.
+From Empty it is the initial barrier, which waits for a starting fleet: for group.initial.rebalance.delay.ms, and again
+as long as new members arrive, up to the rebalance timeout. Otherwise it ends when all members have joined and no id is
+still unused, at the latest after the rebalance timeout.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ class JoinBarrier:
     def __init__(self, group: ClassicGroup) -> None:
         self._group = group
         self._initial = False  # PreparingRebalance was entered from Empty
-        self._newcomer = False  # somebody was added during the initial delay that now runs
+        self._newcomer = False  # somebody was added during the current initial delay
         self._remaining_delay = 0.0
         self._deadline = group.around.deadlines.new(self._on_deadline)
 
     def membership_changed(self, reason: str) -> None:
-        """Somebody came or changed: start a rebalance, or see whether the one that runs can go on."""
+        """A member was added or changed: start a rebalance, or check whether the current one can proceed."""
         if self._group.state is State.PREPARING_REBALANCE:
             self.complete_if_all_joined()
         else:
             self.prepare_rebalance(reason)
 
     def membership_shrank(self, reason: str) -> None:
-        """Somebody went. An empty group stays as it is."""
+        """A member is gone. An empty group stays as it is."""
         if self._group.state in (State.STABLE, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE):
             self.membership_changed(reason)
 
     def note_newcomer(self) -> None:
-        """Somebody was added: if the initial delay runs, it is to run once more."""
+        """A member was added: if the initial delay is running, it runs once more."""
         if self._group.state is State.PREPARING_REBALANCE and self._initial:
             self._newcomer = True
 
@@ -76,7 +76,7 @@ class JoinBarrier:
             self._complete()
 
     def drop(self) -> None:
-        """The group is no more."""
+        """The group no longer exists."""
         self._deadline.drop()
 
     def _await_fleet(self) -> None:
@@ -102,7 +102,7 @@ class JoinBarrier:
         self._complete()
 
     def _complete(self) -> None:
-        """Drop who did not join, choose leader and protocol, answer all."""
+        """Drop the members that did not join, choose the leader and the protocol, and answer all."""
         group, members = self._group, self._group.members
         self._drop_who_did_not_join()
         if members.by_id and not self._elect_leader():
@@ -126,13 +126,13 @@ class JoinBarrier:
 
     def _drop_who_did_not_join(self) -> None:
         for member in list(self._group.members.by_id.values()):
-            # A static member keeps its place until its session ends: that is what being static is for.
+            # A static member keeps its place until its session ends: that is the purpose of static membership.
             if member.waiting_join is None and member.instance_id is None:
                 log.info("group %s: %s did not join in time", self._group.group_id, member.member_id)
                 self._group.drop_member(member.member_id)
 
     def _elect_leader(self) -> bool:
-        """The leader stays if it has joined, else the first that has. False if nobody has."""
+        """The leader stays if it has joined; otherwise the first member that has. False if none has."""
         group, members = self._group, self._group.members.by_id
         leader = members.get(group.leader or "")
         if leader is not None and leader.waiting_join is not None:
@@ -151,11 +151,11 @@ class JoinBarrier:
         group.enter(State.EMPTY)
         generation = group.generation
         if generation == 1:
-            return  # it never had a generation with members: nothing worth a record
+            return  # it never had a generation with members, so a record is pointless
 
         def durable(error: ErrorCode) -> None:
             if error:
-                # After a restart the members of the last generation come back and expire: nothing is lost by that.
+                # After a restart, the members of the last generation would return and expire: nothing is lost by that.
                 log.warning("group %s: generation %d (empty) not written: %s", group.group_id, generation, error.name)
 
         group.around.persist(group.group_id, group.records(), durable)

@@ -1,9 +1,9 @@
-"""Joins of a classic group: new members, members that join again, static members that take over their place.
+"""Joins of a classic group: new members, rejoining members, and static members that take over their place.
 
-A dynamic member without an id is first told one (MEMBER_ID_REQUIRED, KIP-394) and is *pending* until it joins with it.
-A static member (KIP-345) that comes without an id takes over the place of its group.instance.id, under a new id. In a
-Stable group that costs no rebalance if the choice of protocol stays the same, but the new id is answered only when it
-is durable, and if it cannot be stored the old one holds again.
+A dynamic member without an id first receives one (MEMBER_ID_REQUIRED, KIP-394), and is *pending* until it joins with
+it. A static member (KIP-345) that comes without an id takes over the place of its group.instance.id, under a new id. In
+a Stable group that causes no rebalance if the choice of protocol stays the same. The new id is answered only when it is
+durable; if it cannot be stored, the old one is valid again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KNOWN_ID_SINCE = 4  # JoinGroup version from which a new member must come back with the id it is given
+_KNOWN_ID_SINCE = 4  # from this JoinGroup version on, a new member must rejoin with the id it is given
 
 
 class Joining(NamedTuple):
-    """A JoinGroup, and what else is known of its sender."""
+    """A JoinGroup, and what is known about its sender."""
 
     request: JoinGroupRequest
     protocols: dict[str, bytes]
@@ -40,7 +40,7 @@ class Joining(NamedTuple):
 
     @property
     def client(self) -> str:
-        """Whose share of the memory is taken."""
+        """The client whose share of the memory is used."""
         return client_at(self.client_host)
 
     @property
@@ -49,13 +49,13 @@ class Joining(NamedTuple):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Version 0 has one timeout for both."""
+        """Version 0 has one timeout for session and rebalance."""
         given = self.request.rebalance_timeout_ms
         return self.request.session_timeout_ms if given < 0 else given
 
 
 def join(group: ClassicGroup, joining: Joining) -> None:
-    """JoinGroup. Raises KafkaError to refuse; otherwise the reply is called, at once or at the barrier."""
+    """JoinGroup. Raises KafkaError to refuse; otherwise the reply is called, at once or at the barrier's end."""
     request, members = joining.request, group.members
     member_id, instance_id = request.member_id, request.group_instance_id
     if not _has_place_for(group, member_id):
@@ -81,8 +81,8 @@ def _has_place_for(group: ClassicGroup, member_id: str) -> bool:
     if group.state is State.EMPTY:
         return True
     if group.state is State.PREPARING_REBALANCE:
-        # Those who have joined count, not those who are still listed: the limit may have been lowered since, and
-        # then the last to join must go.
+        # Count those who have joined, not those still listed: the limit may have been lowered since, and then the last
+        # to join must go.
         return members.joined < limit or (member is not None and member.waiting_join is not None)
     return member is not None or len(members.by_id) < limit
 
@@ -149,11 +149,11 @@ def _rejoin(group: ClassicGroup, joining: Joining, member: Member) -> None:
     if group.state is State.PREPARING_REBALANCE:
         changes_group = True
     elif group.state is State.STABLE and member.member_id == group.leader:
-        changes_group = True  # how a leader says that the assignment is out of date, e.g. for more partitions
+        changes_group = True  # so a leader says that the assignment is outdated, e.g. for more partitions
     else:
         changes_group = not member.same_protocols(joining.protocols)
     if not changes_group:
-        # It missed the answer, or asks for the current generation in order to sync.
+        # It missed the answer, or asks for the current generation before it syncs.
         group.members.renew(member)
         refuse_join(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
         group.around.outbox.put(joining.waiting.reply, join_answer(group, member))
@@ -163,7 +163,7 @@ def _rejoin(group: ClassicGroup, joining: Joining, member: Member) -> None:
 
 
 def _update(group: ClassicGroup, member: Member, joining: Joining) -> None:
-    refuse_join(group, member, ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one that nobody waits for any more
+    refuse_join(group, member, ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier request whose sender no longer waits
     group.members.set_protocols(member, joining.protocols)
     member.session_timeout_ms = joining.request.session_timeout_ms
     member.rebalance_timeout_ms = joining.rebalance_timeout_ms
@@ -181,7 +181,7 @@ def _take_over_static(group: ClassicGroup, joining: Joining, old_id: str, new_id
     group.members.renew(member)
     log.info("group %s: static member %s is %s now, was %s", group.group_id, member.instance_id, new_id, old_id)
     if group.state is State.COMPLETING_REBALANCE:
-        # The leader may have been told the old id: what it assigns would miss the new one.
+        # The leader may know only the old id: its assignment would miss the new one.
         group.join_barrier.prepare_rebalance(f"static member {member.instance_id} came back")
     elif group.state is State.STABLE and group.members.vote() == group.protocol:
         _write_renamed(group, member, joining.waiting, before)
@@ -192,7 +192,7 @@ def _take_over_static(group: ClassicGroup, joining: Joining, old_id: str, new_id
 
 
 class _Before(NamedTuple):
-    """A static member before it took over its place: what holds again if the new id cannot be stored."""
+    """A static member before it took over its place. This state is restored if the new id cannot be stored."""
 
     member_id: str
     leader: str | None
@@ -204,7 +204,7 @@ class _Before(NamedTuple):
 def _write_renamed(group: ClassicGroup, member: Member, waiting: WaitingJoin, before: _Before) -> None:
     def durable(error: ErrorCode) -> None:
         if member.waiting_join is not waiting or group.state is not State.STABLE:
-            return  # a rebalance has begun or fenced it meanwhile, which answers it
+            return  # meanwhile a rebalance or a fencing has answered it
         if error:
             group.members.set_protocols(member, before.protocols)
             member.session_timeout_ms = before.session_timeout_ms
@@ -219,7 +219,7 @@ def _write_renamed(group: ClassicGroup, member: Member, waiting: WaitingJoin, be
 
 
 def _rename_static(group: ClassicGroup, member: Member, new_id: str) -> Member:
-    """The same place under a new id; requests of the old id are fenced."""
+    """Move the place to a new id; requests with the old id are fenced."""
     old_id = member.member_id
     refuse_join(group, member, ErrorCode.FENCED_INSTANCE_ID)
     refuse_sync(group, member, ErrorCode.FENCED_INSTANCE_ID)

@@ -15,7 +15,7 @@ SyncReply = Callable[[SyncGroupResponse], None]
 
 
 class WaitingJoin(NamedTuple):
-    """A JoinGroup that is not answered yet; the version decides on details of the answer."""
+    """An unanswered JoinGroup. Its version decides on details of the answer."""
 
     version: int
     reply: JoinReply
@@ -23,7 +23,7 @@ class WaitingJoin(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """Its identity, its protocols, its assignment, and which of its requests wait for an answer."""
+    """Its identity, its protocols, its assignment, and its requests that wait for an answer."""
 
     member_id: str
     instance_id: str | None  # group.instance.id: set for a static member (KIP-345)
@@ -34,16 +34,16 @@ class Member:
     protocols: dict[str, bytes]  # name -> metadata, in the member's order of preference
     session: Deadline
     assignment: bytes = b""
-    client: str = ""  # whose share of the memory it takes
-    weight: int = 0  # bytes that are counted for it
-    is_new: bool = False  # it has not been told its member id by a join that succeeded
+    client: str = ""  # whose share of the memory it uses
+    weight: int = 0  # bytes counted for it
+    is_new: bool = False  # no successful join has told it its member id yet
     waiting_join: WaitingJoin | None = field(default=None, repr=False)
     waiting_sync: SyncReply | None = field(default=None, repr=False)
 
     def vote(self, candidates: set[str]) -> str:
-        """The first of its protocols that everybody has."""
+        """The first of its protocols that all members have."""
         return next(name for name in self.protocols if name in candidates)
 
     def same_protocols(self, protocols: dict[str, bytes]) -> bool:
-        """Same protocols, metadata and order of preference."""
+        """Whether protocols, metadata and order of preference are the same."""
         return list(self.protocols.items()) == list(protocols.items())

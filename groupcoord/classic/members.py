@@ -1,7 +1,7 @@
-"""The members of a classic group, and what they have in common: the books, without any transition.
+"""The members of a classic group and their aggregates: pure data, without transitions.
 
-Counted here, so that no barrier goes over all members for each of them: how many have a join waiting, how many have
-each protocol, which member id a group.instance.id stands for, and the memory that all of it takes.
+Aggregates are kept here so that no barrier visits all members for each of them: how many joins are waiting, how many
+members have each protocol, the member id of each group.instance.id, and the memory in use.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from barnabas.wire.schema import ProtocolError
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A member id that was given out: to which client, and until when it may be used."""
+    """A member id that was given out: to which client, and until when it is valid."""
 
     client: str
     deadline: Deadline
 
 
 class Members:
-    """The members of a group, and the ids given to clients that have yet to come back with them (`pending`)."""
+    """The members of a group, and the ids given to clients that have not yet joined with them (`pending`)."""
 
     def __init__(self, around: Surroundings) -> None:
         self.by_id: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # group.instance.id -> member id
-        self.pending: dict[str, Pending] = {}  # member ids given out, until when they may be used
-        self.joined = 0  # how many have a join waiting
-        self._supporters: Counter[str] = Counter()  # protocol -> how many have it
+        self.pending: dict[str, Pending] = {}  # member ids given out, and until when they are valid
+        self.joined = 0  # how many members have a waiting join
+        self._supporters: Counter[str] = Counter()  # protocol -> how many members have it
         self._around = around
 
     # --- who is it ----------------------------------------------------------------------------------------------------
 
     def check(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that a request says it is from. Raises KafkaError if there is none or it is fenced."""
+        """The member that a request claims to be from. Raises KafkaError if there is none or it is fenced."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is None:
@@ -72,7 +72,7 @@ class Members:
             del self.static[member.instance_id]
 
     def clear(self) -> None:
-        """All are gone, and what they took is given back."""
+        """Remove all members, and release their memory."""
         for member_id in list(self.pending):
             self.forget_pending(member_id)
         for member in self.by_id.values():
@@ -84,14 +84,14 @@ class Members:
         self._supporters.clear()
 
     def weigh(self, member: Member) -> None:
-        """Count what a member takes now."""
+        """Update the memory counted for a member."""
         before, member.weight = member.weight, weight(member)
         self._around.memory.take(member.client, member.weight - before)
 
     # --- ids that were given out --------------------------------------------------------------------------------------
 
     def await_id(self, member_id: str, client: str, session_timeout_ms: int, expire: Callable[[], None]) -> None:
-        """An id was given out; `expire` is called if nobody has joined with it in time, or room is short."""
+        """An id was given out. `expire` is called if nobody joins with it in time, or if memory is short."""
         now = self._around.deadlines.clock()
         deadline = self._around.deadlines.at(now + session_timeout_ms / 1000, expire)
         pending = self.pending[member_id] = Pending(client, deadline)
@@ -108,7 +108,7 @@ class Members:
     # --- what they wait for -------------------------------------------------------------------------------------------
 
     def renew(self, member: Member) -> None:
-        """It was heard of: its session begins anew."""
+        """The member was heard from: restart its session."""
         member.session.set(self._around.deadlines.clock() + member.session_timeout_ms / 1000)
 
     def wait_join(self, member: Member, waiting: WaitingJoin) -> None:
@@ -122,7 +122,7 @@ class Members:
         return waiting
 
     def rebalance_timeout(self) -> float:
-        """In seconds: the longest that a member asks for."""
+        """The longest rebalance timeout of the members, in seconds."""
         return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0) / 1000
 
     # --- protocols ----------------------------------------------------------------------------------------------------
@@ -134,19 +134,19 @@ class Members:
         self._supporters.update(protocols.keys())
 
     def all_support_one(self, protocols: Iterable[str]) -> bool:
-        """Whether one of these is a protocol that every member has."""
+        """Whether at least one of these protocols is one that every member has."""
         everybody = len(self.by_id)
         return any(self._supporters[name] == everybody for name in protocols)
 
     def vote(self) -> str:
-        """The protocol that most members prefer among those that all have; of equals the one that was named first."""
+        """The protocol that most members prefer among those that all have; on a tie, the one named first."""
         everybody = len(self.by_id)
         candidates = {name for name, count in self._supporters.items() if count == everybody}
         votes = Counter(member.vote(candidates) for member in self.by_id.values())
         return votes.most_common(1)[0][0]
 
     def subscribed_topics(self, protocol: str | None) -> frozenset[str] | None:
-        """The topics that consumers have subscribed to; None if their metadata cannot be read."""
+        """The topics to which consumers are subscribed; None if their metadata cannot be read."""
         subscription = message_codec(ConsumerProtocolSubscription, 0)  # every later version begins like the first
         topics: set[str] = set()
         try:

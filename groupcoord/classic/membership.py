@@ -1,8 +1,7 @@
-"""The requests of the classic protocol's members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Requests of members of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-They go to classic groups only. To a member of this protocol a group of another type has no members; only a join is told
-that the name is taken. While a shard is loading heartbeats are accepted blindly, as there is nothing yet to judge them
-by.
+They concern classic groups only. For a member of this protocol, a group of another type has no members; only a join is
+told that the name is taken. While a shard is loading, every heartbeat is accepted, because it cannot be checked yet.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MANY_LEAVE_SINCE = 3
 
 
 class Membership:
-    """Replies are called exactly once each, when the answer is known."""
+    """Each reply is called exactly once, when the answer is known."""
 
     def __init__(self, shards: Shards, around: Surroundings) -> None:
         self._shards = shards
@@ -35,7 +34,7 @@ class Membership:
     def join(
         self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str, reply: JoinReply
     ) -> None:
-        """JoinGroup. The reply is called at once for a refusal, else when the generation begins."""
+        """JoinGroup. The reply is called at once for a refusal, otherwise when the generation begins."""
         with self._outbox:
             try:
                 group = self._group_to_join(request, client_host)
@@ -54,7 +53,7 @@ class Membership:
                 self._outbox.put(reply, SyncGroupResponse(error_code=refusal.code))
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Heartbeat: a dictionary look-up and a deadline moved."""
+        """Heartbeat: one dictionary look-up, and one deadline moved."""
         try:
             group = self._groups.get(request.group_id)
             if not isinstance(group, ClassicGroup):
@@ -66,7 +65,7 @@ class Membership:
             return HeartbeatResponse(error_code=refusal.code)
 
     def leave(self, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
-        """LeaveGroup, of one member up to version 2, of many from version 3."""
+        """LeaveGroup, for one member up to version 2, for many from version 3."""
         one = version < _MANY_LEAVE_SINCE
         leaving = [MemberIdentity(member_id=request.member_id)] if one else request.members
         with self._outbox:
@@ -90,7 +89,7 @@ class Membership:
     # --- whose request is it ------------------------------------------------------------------------------------------
 
     def _group(self, group_id: str) -> ClassicGroup:
-        """The group that a member's request is for; a group that is not there has no members."""
+        """The group of a member's request. A group that does not exist has no members."""
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return group
@@ -100,7 +99,7 @@ class Membership:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no classic group {group_id}")
 
     def _group_to_join(self, request: JoinGroupRequest, client_host: str) -> ClassicGroup:
-        """The group to join; a join without a member id creates it."""
+        """The group to join. A join without a member id creates it."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         config = self._around.config

@@ -1,4 +1,4 @@
-"""The states of a classic group, and which may follow which. `classic_group` says what they mean."""
+"""The states of a classic group, and which may follow which. `classic.group` explains them."""
 
 from __future__ import annotations
 

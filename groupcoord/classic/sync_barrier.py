@@ -1,7 +1,7 @@
-"""The second barrier of a classic group: every member syncs, the leader's sync brings the assignment.
+"""The second barrier of a classic group: every member syncs, and the leader's sync brings the assignment.
 
-All are answered when the assignment is durable. Members that have not synced when the rebalance timeout has passed are
-dropped, after the answer too: only of members that asked is it known that they have their assignment.
+All are answered when the assignment is durable. Members that have not synced by the rebalance timeout are dropped, even
+after that: only a member that asked is known to have its assignment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PROTOCOL_NAMED_SINCE = 5  # SyncGroup version from which a member must name protocol type and protocol
+_PROTOCOL_NAMED_SINCE = 5  # from this SyncGroup version on, a member must name the protocol type and protocol
 
 
 class SyncBarrier:
@@ -30,11 +30,11 @@ class SyncBarrier:
     def __init__(self, group: ClassicGroup) -> None:
         self._group = group
         self._not_synced: set[str] = set()
-        self._assignment_written = 0  # the generation whose assignment was sent to the store
+        self._assignment_written = 0  # the generation whose assignment was passed to the store
         self._deadline = group.around.deadlines.new(self._on_deadline)
 
     def begin(self) -> None:
-        """A generation has begun: all members are to sync."""
+        """A generation has begun: all members must sync."""
         members = self._group.members
         self._not_synced = set(members.by_id)
         self._deadline.set(self._group.around.deadlines.clock() + members.rebalance_timeout())
@@ -45,26 +45,26 @@ class SyncBarrier:
         self._not_synced.clear()
 
     def drop(self) -> None:
-        """The group is no more."""
+        """The group no longer exists."""
         self._deadline.drop()
 
     def forget(self, member_id: str) -> None:
-        """A member has gone."""
+        """A member is gone."""
         self._not_synced.discard(member_id)
 
     def synced(self, member: Member) -> None:
         self._not_synced.discard(member.member_id)
 
     def wait(self, member: Member, request: SyncGroupRequest, reply: SyncReply) -> None:
-        """A sync that is answered when the assignment is durable; the leader's brings it."""
+        """Take a sync, which is answered when the assignment is durable. The leader's sync brings it."""
         group = self._group
-        refuse_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one that nobody waits for any more
+        refuse_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier request whose sender no longer waits
         member.waiting_sync = reply
         if member.member_id == group.leader and self._assignment_written != group.generation:
             self._write_assignment({each.member_id: each.assignment for each in request.assignments})
 
     def check_protocol(self, request: SyncGroupRequest, version: int) -> None:
-        """Raises KafkaError if the member does not mean the group's protocol."""
+        """Raises KafkaError if the member names a protocol other than the group's."""
         given = (request.protocol_type, request.protocol_name)
         if version >= _PROTOCOL_NAMED_SINCE and None in given:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are missing")
@@ -78,7 +78,7 @@ class SyncBarrier:
 
         def durable(error: ErrorCode) -> None:
             if group.state is not State.COMPLETING_REBALANCE or generation != group.generation:
-                return  # somebody joined or left meanwhile: all have been told to join again
+                return  # a member joined or left meanwhile, so all were told to rejoin
             if error:
                 self._not_stored(error)
             else:

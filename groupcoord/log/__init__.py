@@ -1,1 +1,1 @@
-"""The coordinators' logs: records, what a log says when it is read, and when what was appended is durable."""
+"""The coordinators' logs: their records, the state read from a log, and when appended records are durable."""

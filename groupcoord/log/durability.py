@@ -1,7 +1,7 @@
-"""When what was appended to a vnode is durable: the calls that wait for it, in the order of the appends.
+"""Finds out when data appended to a vnode is durable, and calls back those that wait, in the order of the appends.
 
-It is durable when the vnode's high watermark has passed it, which under the fsync policy means that it is on disk. A
-vnode that fails calls back too: whether the bytes are in the log is known only when it is read again.
+Data is durable when the vnode's high watermark has passed it; under the fsync policy it is then on disk. A failed vnode
+calls back, too: only reading the log again shows whether the bytes are in it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from barnabas.wire.errors import ErrorCode
 
 
 class Durability:
-    """All that waits, of any number of vnodes. `request_flush` is told of each append that is not durable yet."""
+    """All waiting calls, for any number of vnodes. `request_flush` is called for each append not yet durable."""
 
     def __init__(self, request_flush: Callable[[Vnode], None]) -> None:
         self._request_flush = request_flush
         self._waiting: dict[Vnode, deque[tuple[int, Callable[[ErrorCode], None]]]] = {}
 
     def after(self, vnode: Vnode, last: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call once when the offset is durable, or cannot be; perhaps before this returns. Raises KafkaError."""
+        """Call back once when the offset is durable or has failed, perhaps before this returns. Raises KafkaError."""
         durable = vnode.high_watermark
         waiting = self._waiting.get(vnode)
         if durable > last and not waiting:
@@ -41,6 +41,6 @@ class Durability:
         durable = 0 if failed else vnode.high_watermark
         while waiting and (failed or waiting[0][0] < durable):
             waiting.popleft()[1](ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NONE)
-        if not waiting and self._waiting.get(vnode) is waiting:  # one that was called may have come here before us
+        if not waiting and self._waiting.get(vnode) is waiting:  # a callback may already have removed the queue
             vnode.on_high_watermark.unsubscribe(self._on_high_watermark)
             del self._waiting[vnode]

@@ -1,4 +1,4 @@
-"""What the log of one `__consumer_offsets` partition says, read from its start to its end."""
+"""The state in the log of one `__consumer_offsets` partition, read from start to end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_PRODUCER = -1
 class PartitionImage:
     """The last state of every group and offset; records are applied in log order.
 
-    Offsets that a transaction committed count when its marker says so, as on the broker that wrote them. A transaction
+    Offsets that a transaction committed count from its end marker on, as on the broker that wrote them. A transaction
     without a marker is kept as open.
     """
 
@@ -23,7 +23,7 @@ class PartitionImage:
         self.open_transactions = OpenTransactions()
 
     def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
-        """One data record; `producer_id` only if its batch is transactional."""
+        """Apply one data record. `producer_id` is given only if its batch is transactional."""
         entry = parse_record(key, value)
         if entry is None:
             return
@@ -40,7 +40,7 @@ class PartitionImage:
             self.groups[entry.key.group] = entry.value
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A control record of that producer."""
+        """Apply a control record of that producer."""
         for where, value, _ in self.open_transactions.end(producer_id, committed=committed):
             if committed:
                 self._set_offset(where, value)

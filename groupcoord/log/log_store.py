@@ -1,10 +1,10 @@
-"""The coordinators' store: their records in the vnodes of `__consumer_offsets` and `__transaction_state`.
+"""The coordinators' store: it keeps their records in the vnodes of `__consumer_offsets` and `__transaction_state`.
 
-An append is done when it is durable (`groupcoord.log.durability`). A vnode that fails calls back too, and all that
-waits on it fails with it: whether such records are in the log is known only when it is read again.
+An append is done when it is durable (`groupcoord.log.durability`). A failed vnode calls back, too, and everything that
+waits for it fails: only reading the log again shows whether such records are in it.
 
-Reading a partition back is a `Replay`: `next` gives pieces of the log on the event loop's thread, `take` reads and
-decodes one and may run in another.
+A partition is read back by a `Replay`: `next` returns pieces of the log on the event loop's thread; `take` reads and
+decodes one, and may run in another thread.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _TOMBSTONES_AT_ONCE = 1000
 
 
 class Image(Protocol):
-    """What a log says, as far as it has been read."""
+    """The state in a log, as far as it has been read."""
 
     def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
-        """One data record; `producer_id` only if its batch is transactional. Raises ProtocolError."""
+        """Apply one data record. `producer_id` is given only if its batch is transactional. Raises ProtocolError."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A marker of that producer."""
+        """Apply an end marker of that producer."""
 
 
 I = TypeVar("I", bound=Image)  # noqa: E741
@@ -46,8 +46,8 @@ I = TypeVar("I", bound=Image)  # noqa: E741
 class LogStore(Generic[I]):
     """A `Store` over vnodes.
 
-    `vnode_of` gives the vnode of a partition, or None if this broker does not own it; `new_image` what a partition is
-    read into.
+    `vnode_of` returns a partition's vnode, or None if this broker does not own it; `new_image` makes the image into
+    which a partition is read.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class LogStore(Generic[I]):
         self._durability.after(vnode, last, done)
 
     def replay(self, partition: int) -> Replay[I]:
-        """Begin to read a partition. Raises KafkaError if it is not here or cannot be read."""
+        """Begin to read a partition. Raises KafkaError if it is not on this broker or cannot be read."""
         vnode = self._vnode_of(partition)
         if vnode is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {partition} is not here")
         return Replay(vnode, self._new_image())
 
     def load(self, partition: int) -> I:
-        """Read a partition on the spot."""
+        """Read a partition synchronously."""
         replay = self.replay(partition)
         while (piece := replay.next()) is not None:
             replay.take(piece)
@@ -111,7 +111,7 @@ class LogStore(Generic[I]):
 
 
 class Replay(Generic[I]):
-    """One reading of a partition, up to its end as of the last `next`."""
+    """One reading of a partition, up to its end at the time of the last `next`."""
 
     def __init__(self, vnode: Vnode, image: I) -> None:
         self.image = image
@@ -120,16 +120,16 @@ class Replay(Generic[I]):
         self._position = vnode.log_start_offset
 
     def next(self) -> Slice | None:
-        """The next piece of the log, None at its end. The one before must have been taken.
+        """The next piece of the log, or None at its end. Call `take` for the previous piece first.
 
-        Raises KafkaError; after a damaged batch, which is being set aside, reading from the start again helps.
+        Raises KafkaError. After a damaged batch, which is being set aside, start reading again.
         """
         if self.damage is not None:
             raise self._vnode.found_damage(*self.damage)
         return self._vnode.read(self._position, _PIECE).slice
 
     def take(self, piece: Slice) -> None:
-        """Read the piece and apply the records that count, up to a damaged batch."""
+        """Read the piece and apply its valid records, up to a damaged batch."""
         for part, upto in without_superseded(piece.read()):
             self._take(part)
             if self.damage is not None:
@@ -156,7 +156,7 @@ class Replay(Generic[I]):
         try:
             self.image.apply(record.key, record.value, producer_id)
         except ProtocolError as error:
-            # One record that nobody can read must not keep all groups of the partition from their work.
+            # One unreadable record must not disable all groups of the partition.
             log.error("%r offset %d is skipped: %s", self._vnode, record.offset, error)
 
     def _end_transaction(self, producer_id: int, key: bytes | None) -> None:
@@ -166,7 +166,7 @@ class Replay(Generic[I]):
 
 
 def _parts(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[CoordinatorRecord]]:
-    """All at once, except for many tombstones: half a clean-up is a valid state, a batch that is too large is not."""
+    """All records at once, except for many tombstones: half a clean-up is valid, but an oversized batch is not."""
     if len(records) <= _TOMBSTONES_AT_ONCE or any(record.value is not None for record in records):
         yield records
         return

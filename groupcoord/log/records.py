@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`: Kafka's schemas, so that its tools print them and its brokers read them.
 
-Key and value each begin with a 16-bit number. In a key it names the kind (0 and 1 an offset, 2 a group), in a value it
-is the version of the schema. A null value takes back what earlier records of the key said. Kinds that are not known
-here (those of the newer group protocols) are passed over.
+Key and value each begin with a 16-bit number. In a key it is the kind (0 and 1: offset, 2: group); in a value it is the
+version of the schema. A null value deletes what earlier records with the key said. Unknown kinds (those of the newer
+group protocols) are skipped.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from barnabas.wire.records.offset_commit import OffsetCommitKey, OffsetCommitVal
 _OFFSET_KINDS = (0, 1)
 _OFFSET_KIND = 1
 _GROUP_KIND = 2
-_GROUP_VERSION = 3  # as Kafka: the last one that is not flexible, as no tagged field needs more
-_OFFSET_VERSION = 4  # has the topic id
-_EXPIRING_OFFSET_VERSION = 1  # the only one that has an expire timestamp, for commits with a retention of their own
+_GROUP_VERSION = 3  # as in Kafka: the last inflexible version, as no tagged field needs more
+_OFFSET_VERSION = 4  # the version with topic ids
+_EXPIRING_OFFSET_VERSION = 1  # the only version with an expire timestamp, for commits with their own retention
 
 
 class CoordinatorRecord(NamedTuple):
@@ -39,13 +39,13 @@ class GroupEntry(NamedTuple):
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> CoordinatorRecord:
-    """The record of a commit, or with no value the one that forgets it."""
+    """The record of a commit; without a value, the one that deletes it."""
     key = message_codec(OffsetCommitKey, 0).build(OffsetCommitKey(group=group, topic=topic, partition=partition))
     return CoordinatorRecord(_prefixed(_OFFSET_KIND, key), None if value is None else _offset_value(value))
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> CoordinatorRecord:
-    """The record of a group's generation, or with no value the one that deletes the group."""
+    """The record of a group's generation; without a value, the one that deletes the group."""
     key = message_codec(GroupMetadataKey, 0).build(GroupMetadataKey(group=group))
     body = (
         None
@@ -56,7 +56,7 @@ def group_record(group: str, value: GroupMetadataValue | None) -> CoordinatorRec
 
 
 def parse_record(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | None:
-    """What a record says; None for kinds that are not known. Raises ProtocolError for damaged ones."""
+    """The content of a record; None for unknown kinds. Raises ProtocolError for damaged records."""
     kind = _number(key)
     if kind in _OFFSET_KINDS:
         offset_key = message_codec(OffsetCommitKey, 0).decode(key, 2)[0]

@@ -1,4 +1,4 @@
-"""The partitions of `__consumer_offsets` that are coordinated here: their groups and offsets, in memory."""
+"""The partitions of `__consumer_offsets` on this broker: their groups and offsets, in memory."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class Shard(OwnedShard):
         super().__init__(partition)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
-        #: By topic, the groups that have or had offsets of it.
+        #: For each topic, the groups that have or had offsets for it.
         self.readers: dict[str, set[str]] = {}
         self.open_transactions = OpenTransactions()
         self.ended_while_loading: list[tuple[int, bool]] = []  # producer, and whether it has committed
 
     def offsets_of(self, group_id: str) -> Offsets:
-        """The offsets of a group, to be added to."""
+        """The offsets of a group, for adding to them."""
         return self.offsets.setdefault(group_id, Offsets())
 
     def reads(self, group_id: str, topic: str) -> None:
-        """A group gets an offset of a topic."""
+        """Note that a group gets an offset for a topic."""
         topics = self.offsets_of(group_id).topics
         if topic not in topics:
             topics.add(topic)
             self.readers.setdefault(topic, set()).add(group_id)
 
     def reads_no_more(self, group_id: str, topic: str) -> None:
-        """A group has no offset of a topic."""
+        """Note that a group has no offset left for a topic."""
         if group_id in self.offsets:
             self.offsets[group_id].topics.discard(topic)
         readers = self.readers.get(topic)
@@ -51,7 +51,7 @@ class Shard(OwnedShard):
                 del self.readers[topic]
 
     def tidy(self, group_id: str) -> None:
-        """Forget the entry of a group that has no offsets."""
+        """Remove the entry of a group without offsets."""
         offsets = self.offsets.get(group_id)
         if offsets is not None and offsets.is_empty:
             for topic in list(offsets.topics):
@@ -60,11 +60,11 @@ class Shard(OwnedShard):
 
 
 class Shards(OwnedShards[Shard]):
-    """All shards of the coordinator of groups: which group is where, and the log of each."""
+    """All shards of the group coordinator: which group is where, and each one's log."""
 
     def __init__(self, partition_of: Callable[[str], int], store: Store, outbox: Outbox) -> None:
         super().__init__(partition_of)
-        self.groups: dict[str, Group] = {}  # of all loaded shards
+        self.groups: dict[str, Group] = {}  # those of all loaded shards
         self._store = store
         self._outbox = outbox
 
@@ -83,7 +83,7 @@ class Shards(OwnedShards[Shard]):
         *,
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append; `done` runs in a turn, and hears of a failure if the shard has gone meanwhile."""
+        """Append. `done` runs in a turn; it gets an error if the shard was unloaded meanwhile."""
 
         def durable(error: ErrorCode) -> None:
             with self._outbox:
@@ -92,5 +92,5 @@ class Shards(OwnedShards[Shard]):
         self._store.append(shard.partition, records, durable, producer=producer)
 
     def persist(self, group_id: str, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]) -> None:
-        """Append records of a group itself; see `group.Persist`."""
+        """Append a group's own records; see `group.Persist`."""
         self.append(self.of(group_id), list(records), done)

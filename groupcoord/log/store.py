@@ -1,4 +1,4 @@
-"""What a coordinator asks of whoever keeps its records."""
+"""The interface of the store for a coordinator's records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from barnabas.wire.errors import ErrorCode
 
 
 class ProducerEpoch(NamedTuple):
-    """A producer in whose transaction records are written."""
+    """A producer whose transaction the records belong to."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Store(Protocol):
-    """Keeps records in order, per partition of a coordinator's topic."""
+    """Keeps records in order, for each partition of a coordinator's topic."""
 
     def append(
         self,
@@ -27,17 +27,17 @@ class Store(Protocol):
         *,
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append all of these together; call `done` once, when they are durable or have failed.
+        """Append all of these together, and call `done` once, when they are durable or have failed.
 
-        With a `producer` they are part of its transaction, and count when that is committed.
+        With a `producer` they belong to its transaction, and count when it is committed.
 
-        `done` may be called before this returns. Among those that succeed in one partition the calls come in the order
-        of the appends. What has failed may still be in the log, if the store cannot know; the client will try again.
+        `done` may be called before this returns. For the successful appends to one partition, the calls come in the
+        order of the appends. Failed records may still be in the log if the store cannot know; the client will retry.
         """
 
 
-# What the client is told when the store says no. Kafka's mapping: what may pass becomes "not available", what says that
-# another broker has the partition becomes "not the coordinator", and both send the client to look for it again.
+# What the client is told after an error of the store, as in Kafka: temporary errors become "not available", and those
+# that mean another owner become "not the coordinator". Both make the client look for the coordinator again.
 _TOLD = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -53,5 +53,5 @@ _TOLD = {
 
 
 def told(error: ErrorCode) -> ErrorCode:
-    """The error of a store as a client of the group APIs sees it."""
+    """A store's error in the form that clients of the group APIs see."""
     return _TOLD.get(error, error)

@@ -1,8 +1,8 @@
-"""A coordinator's log without the records that later ones of the same keys have made void, piece by piece.
+"""A coordinator's log, piece by piece, without records that later ones with the same key have replaced.
 
-A coordinator wants the last state of each key. Most records of a busy group are void by the next commit, and to decode
-them takes longest of all at a start. So each piece of the log is cleaned in memory first, as compaction does it.
-Batches of transactions and markers are left as they are: what they say depends on more than their keys.
+A coordinator needs the last state of each key. Most records of a busy group are replaced by its next commit, and
+decoding them takes most of the start's time. So each piece of the log is first compacted in memory. Batches of
+transactions and markers are left unchanged, because their meaning depends on more than their keys.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from barnabas.wire import batch, compact
 from barnabas.wire.aliases import BytesLike
 
-# Keys of one piece; what comes after that many is decoded, void or not.
+# The most keys of one piece; records after that many are all decoded.
 _MOST_KEYS = 1 << 16
 _LEAST, _MOST = -(2**63), 2**63 - 2
 _NO_LASTS = b""
 
 
 def without_superseded(data: BytesLike) -> Iterator[tuple[BytesLike, int]]:
-    """The batches that count, in their order, and up to which offset they speak, -1 where they say it themselves.
+    """The remaining batches in order, each with the offset up to which it speaks, or -1 if the batch says that itself.
 
-    Damaged ones, and all behind the first of them, come as they are.
+    Damaged batches, and everything after the first of them, are passed on unchanged.
     """
-    if not compact.NATIVE:  # the twin in Python takes longer than it saves
+    if not compact.NATIVE:  # the Python version takes longer than it saves
         yield data, -1
         return
     keys = compact.KeyMap(2 * _MOST_KEYS, _MOST_KEYS, secrets.token_bytes(16))
@@ -44,7 +44,7 @@ def without_superseded(data: BytesLike) -> Iterator[tuple[BytesLike, int]]:
 
 
 def _index(keys: compact.KeyMap, data: BytesLike) -> int:
-    """Note the keys; the last offset up to which the map speaks."""
+    """Index the keys, and return the last offset that the map covers."""
     at = low = 0
     latest = -1
     while True:

@@ -1,1 +1,1 @@
-"""Committed offsets: of groups of any type, pending in transactions, expired, and kept in a second place."""
+"""Committed offsets: those of all group types, pending in transactions, expired, and in a second store."""

@@ -1,15 +1,15 @@
-"""The offsets of groups: what is committed, what is pending, and what changes them.
+"""The offsets of groups: committed and pending ones, and the operations that change them.
 
-A change (commit, deletion, expiry) is *prepared*: its partitions are counted as pending, and its records are handed to
-the store. When they are durable or have failed it is *completed*: no longer pending, and committed if it succeeded. So
-a commit is visible when it is durable, never before. Changes are completed in the order in which the store has them, so
-memory and log cannot disagree; and an offset that is pending does not expire.
+A change (commit, deletion, expiry) is first *prepared*: its partitions count as pending, and its records go to the
+store. When they are durable or have failed it is *completed*: no longer pending, and committed if it succeeded. So a
+commit becomes visible when it is durable, never before. Changes are completed in the store's order, so memory and log
+cannot disagree. A pending offset does not expire.
 
 Offsets that a transaction has written (`change_in_transaction`) are *pending transactional*: they are in the log, and
-count when its marker says so (`end_transaction`). Until then OffsetFetch with `require_stable` answers
-UNSTABLE_OFFSET_COMMIT. A place counts once for each transaction, however often that commits it.
+count from its end marker on (`end_transaction`). Until then, OffsetFetch with `require_stable` answers
+UNSTABLE_OFFSET_COMMIT. A partition counts once for each transaction, however often that commits it.
 
-Where offsets are kept elsewhere too (`groupcoord.offsets.elsewhere`), what is committed is told there when it is in the
+If offsets are kept in a second store, too (`groupcoord.offsets.elsewhere`), it is told of a commit once that is in the
 log.
 """
 
@@ -39,15 +39,15 @@ log = logging.getLogger(__name__)
 
 
 class Offsets:
-    """The offsets of one group. `unreadable` are those that are kept elsewhere, where nobody can read them."""
+    """The offsets of one group. `unreadable` are those kept in a second store that currently cannot be read."""
 
     unreadable: Set[TopicPartition] = frozenset()
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, OffsetCommitValue] = {}
-        self.pending: Counter[TopicPartition] = Counter()  # handed to the store, not durable yet
-        self.pending_transactional: Counter[TopicPartition] = Counter()  # of transactions that have not ended
-        self.topics: set[str] = set()  # of all of them; kept by the shard
+        self.pending: Counter[TopicPartition] = Counter()  # passed to the store, not durable yet
+        self.pending_transactional: Counter[TopicPartition] = Counter()  # of open transactions
+        self.topics: set[str] = set()  # the topics of all of these; maintained by the shard
 
     def prepare(self, changed: Sequence[Change]) -> None:
         self.pending.update([where for where, _ in changed])
@@ -68,7 +68,7 @@ class Offsets:
             self._apply(where, value)
 
     def places(self) -> list[TopicPartition]:
-        """All partitions that the log has, or is about to have, an offset for."""
+        """All partitions for which the log has an offset, or is about to have one."""
         return list(dict.fromkeys([*self.committed, *self.pending, *self.pending_transactional]))
 
     @property
@@ -82,11 +82,11 @@ class Offsets:
             self.committed[where] = value
 
 
-NO_OFFSETS = Offsets()  # of a group that has none; never changed
+NO_OFFSETS = Offsets()  # for a group without offsets; never modified
 
 
 class OffsetManager:
-    """Changes the offsets of all groups that are coordinated here."""
+    """Changes the offsets of all groups on this broker."""
 
     def __init__(self, shards: Shards, topics: Topics, around: Surroundings) -> None:
         self._shards = shards
@@ -105,9 +105,9 @@ class OffsetManager:
         also: Sequence[CoordinatorRecord] = (),
         tell: bool = True,
     ) -> None:
-        """Append what changes, by group, and apply it when it is durable; `done` is called then, or if it fails.
+        """Append changes, by group, and apply them when they are durable. Then, or after a failure, `done` is called.
 
-        With `tell` it is told elsewhere, too.
+        With `tell`, the second store is told, too.
         """
         records = [
             offset_record(group_id, topic, index, value)
@@ -134,7 +134,7 @@ class OffsetManager:
     def change_in_transaction(
         self, shard: Shard, group_id: str, changed: Sequence[Change], producer: ProducerEpoch, done: Done
     ) -> None:
-        """As `change`, for one group; what is durable then counts when the producer's transaction is committed."""
+        """Like `change`, for one group. The durable changes count when the producer's transaction is committed."""
         records = [offset_record(group_id, topic, index, value) for (topic, index), value in changed]
         offsets = shard.offsets_of(group_id)
         offsets.prepare(changed)
@@ -153,18 +153,18 @@ class OffsetManager:
         self._shards.append(shard, records, durable, producer=producer)
 
     def _tidy(self, shard: Shard, group_id: str) -> None:
-        """Forget the entry of a group without offsets; one that has some and never had members is a "simple" group."""
+        """Remove a group's entry if it has no offsets. One that never had members becomes a "simple" group."""
         shard.tidy(group_id)
         if group_id in shard.offsets and group_id not in shard.groups and self._shards.has(shard):
             self._shards.add(shard, ClassicGroup(group_id, self._around))
 
     def forget(self, shard: Shard, places: Mapping[str, Sequence[TopicPartition]], *, tell: bool = False) -> None:
-        """Forget offsets that nobody waits to see gone."""
+        """Forget offsets without a callback."""
         gone = {group_id: [(where, None) for where in of] for group_id, of in places.items()}
         self.change(shard, gone, ignore, tell=tell)
 
     def adopt(self, shard: Shard, group_id: str, found: Mapping[TopicPartition, OffsetCommitValue]) -> None:
-        """Take positions that are further elsewhere into the log, unless somebody is about to commit there."""
+        """Take positions into the log that are further elsewhere, unless a commit for them is pending."""
         offsets = shard.offsets.get(group_id) or NO_OFFSETS
         taken = [
             (where, value)
@@ -178,7 +178,7 @@ class OffsetManager:
     def delete_group(
         self, shard: Shard, group: Group, places: Sequence[TopicPartition], done: Done, *, tell: bool = True
     ) -> None:
-        """Delete the group and the offsets at these places, unless somebody joins or commits meanwhile."""
+        """Delete the group and its offsets for these partitions, unless somebody joins or commits meanwhile."""
 
         def durable(error: ErrorCode) -> None:
             is_left = shard.groups.get(group.group_id) is group and group.is_empty
@@ -197,7 +197,7 @@ class OffsetManager:
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def end_transaction(self, shard: Shard, producer_id: int, *, committed: bool) -> None:
-        """The marker of a transaction that wrote offsets into this partition is durable."""
+        """The end marker of a transaction that wrote offsets to this partition is durable."""
         for (group_id, topic, index), value, others in shard.open_transactions.end(producer_id, committed=committed):
             where = topic, index
             shard.offsets_of(group_id).complete_transactional(where, value, committed)
@@ -209,7 +209,7 @@ class OffsetManager:
     # --- loading ------------------------------------------------------------------------------------------------------
 
     def load(self, shard: Shard, image: PartitionImage) -> None:
-        """What the log says."""
+        """Load the offsets from the log's image."""
         for (group_id, topic, index), offset in image.offsets.items():
             shard.offsets_of(group_id).committed[topic, index] = offset
             shard.reads(group_id, topic)
@@ -219,7 +219,7 @@ class OffsetManager:
             shard.reads(group_id, topic)
 
     def forget_stale(self, shard: Shard) -> None:
-        """Offsets of topics that were deleted and made again since, and whose tombstones a crash has taken."""
+        """Forget offsets of topics that were deleted and created again, if a crash has lost their tombstones."""
         stale: dict[str, list[TopicPartition]] = {}
         known: dict[str, Topic | None] = {}
         for group_id, offsets in shard.offsets.items():
@@ -234,7 +234,7 @@ class OffsetManager:
             self.forget(shard, stale)
 
     def committed(self, partition: int) -> Iterator[tuple[str, TopicPartition, OffsetCommitValue]]:
-        """Every offset of a shard that counts now. What changes while somebody goes through it may be in it or not."""
+        """Every valid committed offset of a shard. Changes during the iteration may or may not be included."""
         shard = self._shards.by_partition.get(partition)
         for group_id in list(shard.offsets) if shard is not None else ():
             assert shard is not None
@@ -245,7 +245,7 @@ class OffsetManager:
 
 
 def is_of(offset: OffsetCommitValue | None, topic_id: bytes, since_ms: int = -1) -> bool:
-    """Whether a commit may be one of the topic with that id. Commits of old clients do not say it: then time tells."""
+    """Whether a commit may belong to the topic with this id. Old clients' commits have no id: then the time decides."""
     if offset is None or topic_id == ZERO_UUID:
         return True
     return offset.commit_timestamp > since_ms if offset.topic_id == ZERO_UUID else offset.topic_id == topic_id
@@ -253,18 +253,18 @@ def is_of(offset: OffsetCommitValue | None, topic_id: bytes, since_ms: int = -1)
 
 def _note_topics(shard: Shard, group_id: str, changed: Sequence[Change]) -> None:
     for (topic, _), value in changed:
-        if value is not None:  # what is deleted is there, or was never
+        if value is not None:  # an offset to delete was in the log, or never existed
             shard.reads(group_id, topic)
 
 
 def _supersede(shard: Shard, group_id: str, where: TopicPartition, count: int) -> None:
-    """So many open transactions have an offset there that counts no more, however they end."""
+    """In `count` open transactions, an offset for this partition no longer counts, however they end."""
     for _ in range(count):
         shard.offsets_of(group_id).complete_transactional(where, None, False)
 
 
 def ignore(error: ErrorCode) -> None:
-    """What failed is tried again at the next occasion."""
+    """Ignore a failure: the next occasion retries."""
 
 
 def _count_down(counter: Counter[TopicPartition], where: TopicPartition) -> None:

@@ -1,7 +1,7 @@
-"""The offsets of deleted topics: forgotten in steps, as one topic may have offsets in every group.
+"""Forgets the offsets of deleted topics, in steps, because one topic may have offsets in every group.
 
-A topic of the same name may be made before the last step. What is committed for it is not forgotten: it has another
-topic id, or, from clients that name none, a time after the deletion.
+A topic of the same name may be created before the last step. Offsets committed for it are kept: they have another topic
+id or, from clients that send no id, a time after the deletion.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.types import ZERO_UUID
 
-# Offsets and groups that are looked at before others have their turn.
+# How many offsets and groups are checked before others get their turn.
 AT_ONCE = 500
-# How long a commit that is not durable yet is left alone: only when it is, memory says of which topic it was.
+# How many seconds to leave a pending commit alone: only when it is durable does memory know its topic.
 _WAIT_SECONDS = 0.02
 
 
 @dataclass(slots=True)
 class _Deletion:
-    """What is left to do in one shard: groups to look through, and offsets that were found."""
+    """The rest of the work in one shard: groups to check, and offsets found."""
 
     shard: Shard
     topic: str
@@ -35,7 +35,7 @@ class _Deletion:
     not_durable: list[str] = field(default_factory=list)
 
     def look_through(self, group_id: str) -> int:
-        """Find the group's offsets of the topic; gives how many of all topics there were to look at."""
+        """Find the group's offsets of the topic. Returns how many offsets, of all topics, had to be checked."""
         offsets = self.shard.offsets.get(group_id, NO_OFFSETS)
         places = offsets.places()
         of_name = [where for where in places if where[0] == self.topic]
@@ -49,7 +49,7 @@ class _Deletion:
         return len(places)
 
     def is_of(self, group_id: str, where: TopicPartition) -> bool:
-        """Whether what is known of a place was committed to the topic that is gone."""
+        """Whether the offset known for a partition was committed for the deleted topic."""
         offset = self._value(group_id, where)
         if offset is None or self.topic_id == ZERO_UUID:
             return offset is not None
@@ -63,7 +63,7 @@ class _Deletion:
 
 
 class DeletedTopics:
-    """Forgets the offsets of topics that are gone. The first step is made at once, the others by the timers."""
+    """Forgets the offsets of deleted topics. The first step is made at once, the others by the timers."""
 
     def __init__(self, shards: Shards, offsets: OffsetManager, around: Surroundings) -> None:
         self._shards, self._offsets, self._wall_ms = shards, offsets, around.wall_ms
@@ -73,11 +73,11 @@ class DeletedTopics:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is left to forget."""
+        """Whether there is something left to forget."""
         return bool(self._left)
 
     def forget(self, name: str, topic_id: bytes = ZERO_UUID) -> None:
-        """A topic is gone; with its id, only the offsets of that topic, not of one named alike."""
+        """A topic was deleted. With its id, the offsets of another topic of the same name stay."""
         for shard in self._shards.by_partition.values():
             groups = shard.readers.get(name)
             if groups:
@@ -103,13 +103,13 @@ class DeletedTopics:
             self._next_step.set(self._deadlines.clock() + wait)
 
     def _go_on(self, deletion: _Deletion, left: int) -> int:
-        """Do as much as `left` allows; gives what is left of it."""
+        """Do as much as `left` allows, and return what is left of it."""
         gone: dict[str, list[TopicPartition]] = {}
         while left > 0 and (deletion.found or deletion.groups):
             if deletion.found:
                 group_id, where = deletion.found.pop()
                 left -= 1
-                if deletion.is_of(group_id, where):  # still, as others have had their turn
+                if deletion.is_of(group_id, where):  # checked again, as others had their turn meanwhile
                     gone.setdefault(group_id, []).append(where)
             else:
                 left -= 1 + deletion.look_through(deletion.groups.pop()) // 8

@@ -1,9 +1,9 @@
-"""A second place for committed offsets, beside the log or instead of it: what a coordinator asks of whoever keeps it.
+"""A second store for committed offsets, beside the log or instead of it: the interface for a coordinator.
 
-Beside the log, which comes first: what is committed is told there (`changed`), and the answer waits (`after`) until it
-is written there or that is given up. Instead of the log (`alone`): commits go there only (`store`).
+Beside the log, the log comes first. The second store is told of each commit (`changed`), and the answer waits (`after`)
+until it is written there or waiting is given up. Instead of the log (`alone`), commits go only there (`store`).
 
-What both places say of a position becomes one answer in `newest`.
+`newest` decides between the positions of both stores.
 """
 
 from __future__ import annotations
@@ -15,53 +15,54 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
-Change = tuple[TopicPartition, OffsetCommitValue | None]  # None: forget it
+Change = tuple[TopicPartition, OffsetCommitValue | None]  # None: delete it
 Done = Callable[[ErrorCode], None]
 #: Positions, by group.
 Places = Mapping[str, Sequence[TopicPartition]]
 
 
 class Elsewhere(Protocol):
-    """The other place. All calls are made from the coordinator's thread, and give back at once."""
+    """The second store. All calls are made from the coordinator's thread, and return at once."""
 
     @property
     def alone(self) -> bool:
-        """Whether it is the only place."""
+        """Whether it is the only store."""
 
     def changed(self, group_id: str, changed: Sequence[Change]) -> None:
-        """This is in the log now."""
+        """These changes are now in the log."""
 
     def after(self, group_id: str, changed: Sequence[Change], then: Callable[[], None]) -> None:
-        """Call once: when what was told of these is there, or waiting for it is given up."""
+        """Call `then` once, when these changes are written there or waiting is given up."""
 
     def store(self, group_id: str, changed: Sequence[Change], done: Done) -> None:
-        """Keep these there alone. `done` is called once, with an error if that is not known to have been done."""
+        """Store these only there. `done` is called once, with an error if they may not be stored."""
 
     def clear(self, places: Places, before_ms: int, then: Callable[[Places | None], None]) -> None:
         """Remove positions that nobody has written there since a time.
 
-        `then` hears, once, which of them are gone; None if nothing can be removed now.
+        `then` is called once, with those that are gone, or None if nothing can be removed now.
         """
 
     def loaded(self, partition: int) -> None:
-        """A partition of the offsets topic has been read: what it says may be newer than what is there."""
+        """A partition of the offsets topic was loaded. Its offsets may be newer than those in this store."""
 
     def unloaded(self, partition: int) -> None:
         """Another coordinator has it from now on: what is on its way of its groups is not to be written any more."""
 
 
 class Seen(NamedTuple):
-    """A position as it stands elsewhere, and when it was written."""
+    """A position in the second store, and when it was written."""
 
     offset: int
     written_ms: int
 
 
 def newest(log: OffsetCommitValue | None, there: Seen | None, *, in_step: bool) -> OffsetCommitValue | None:
-    """The position that counts: the larger one, as consumers with dual commit have always taken it.
+    """The valid position: the larger one, as consumers with dual commit have always chosen.
 
-    `in_step` says that the log's position has been written there. Then a larger one is somebody else's. If not, it may
-    be an older one, from before a rewind that has not been written there: the later one of the two counts.
+    `in_step` means that the log's position has been written to the second store. A larger one there is then someone
+    else's. If not in step, a larger one may date from before a rewind that was not written there, so the later one
+    counts.
     """
     if there is None:
         return log

@@ -1,8 +1,8 @@
-"""The offsets that transactions have written and not ended yet, of one partition of `__consumer_offsets`.
+"""Offsets written by open transactions, for one partition of `__consumer_offsets`.
 
-Of two offsets for one place, the one that is later in the log counts, whenever their transactions end: it is the one
-that compaction keeps. So what is written plainly takes the place of what open transactions have written before, and so
-does the offset of a transaction that is committed.
+Of two offsets for one partition, the later one in the log counts, whenever their transactions end: it is the one that
+compaction keeps. So a plain commit replaces what open transactions have written before, and so does the offset of a
+committed transaction.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Value = OffsetCommitValue | None
 
 
 class OpenTransactions:
-    """By producer id and by place, both in the order of the log. A call costs what it changes, not what there is."""
+    """By producer id and by partition, both in log order. A call's cost depends on its changes, not on the total."""
 
     def __init__(self) -> None:
         self._of: dict[int, dict[OffsetKey, tuple[int, Value]]] = {}
-        #: Who has written for a place, the oldest first: the order of its last offset there.
+        #: The producers that have written for a partition, ordered by their last offset there, the oldest first.
         self._at: dict[OffsetKey, OrderedDict[int, int]] = {}
         self._written = 0
 
@@ -29,7 +29,7 @@ class OpenTransactions:
         return bool(self._of)
 
     def write(self, producer_id: int, where: OffsetKey, value: Value) -> bool:
-        """Note an offset; whether it is the first of its transaction for that place."""
+        """Note an offset. Returns whether it is its transaction's first for that partition."""
         self._written += 1
         written = self._of.setdefault(producer_id, {})
         is_first = where not in written
@@ -40,11 +40,11 @@ class OpenTransactions:
         return is_first
 
     def supersede(self, where: OffsetKey) -> int:
-        """Something later in the log counts for this place; in how many transactions there was something before."""
+        """A later record replaces this partition's open offsets. Returns in how many transactions there were some."""
         return self._drop(where, self._written + 1)
 
     def end(self, producer_id: int, *, committed: bool) -> Iterator[tuple[OffsetKey, Value, int]]:
-        """What the transaction has written; and in how many others that takes the place of something."""
+        """End a transaction: yields its offsets, each with the number of other transactions where it replaces one."""
         written = self._of.pop(producer_id, {})
         for where in written:
             self._forget(where, producer_id)
@@ -52,12 +52,12 @@ class OpenTransactions:
             yield where, value, self._drop(where, order) if committed else 0
 
     def last(self, where: OffsetKey) -> Value:
-        """What was written for a place last, by any of them."""
+        """The last offset written for a partition, in any transaction."""
         writers = self._at.get(where)
         return self._of[next(reversed(writers))][where][1] if writers else None
 
     def places(self) -> Iterator[OffsetKey]:
-        """The places, once for each transaction."""
+        """The partitions, once for each transaction."""
         for written in self._of.values():
             yield from written
 

@@ -1,7 +1,7 @@
-"""The requests about offsets of groups of any type: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
+"""Requests about offsets of groups of any type: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
 
-The group decides which client may commit or delete. What is refused keeps its reason, partition by partition; the rest
-shares the fate of the append.
+The group decides which client may commit or delete. Refused partitions keep their own reasons; the others share the
+result of the append.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.streams.keys import is_stream
 from barnabas.wire.types import ZERO_UUID
 
-#: The offsets of a group as they are answered, from those of the log. Raises KafkaError if that cannot be said now.
+#: From a group's offsets in the log to those to answer. Raises KafkaError if they are currently unknown.
 Overlay = Callable[[str, Offsets], Offsets]
 _NO_OFFSET = -1
 _COMMIT_BY_ID_SINCE = _FETCH_BY_ID_SINCE = 10  # topics by id instead of name
 _MANY_GROUPS_SINCE = 8  # OffsetFetch
-_GROUP_ERRORS_SINCE = 2  # OffsetFetch: before, errors stand at the partitions
-_LOADING_SINCE = 2  # TxnOffsetCommit: before, COORDINATOR_NOT_AVAILABLE
-_UNKNOWN_GROUP_SINCE = 9  # OffsetCommit: before, a group that is not there is told as a generation that is not
+_GROUP_ERRORS_SINCE = 2  # OffsetFetch: in earlier versions, errors stand at the partitions
+_LOADING_SINCE = 2  # TxnOffsetCommit: earlier versions get COORDINATOR_NOT_AVAILABLE
+_UNKNOWN_GROUP_SINCE = 9  # OffsetCommit: earlier versions see a missing group as an illegal generation
 
 
 class OffsetRequests:
-    """Replies are called exactly once each, when what was asked is durable or refused."""
+    """Each reply is called exactly once, when the request is durable or refused."""
 
     def __init__(self, shards: Shards, offsets: OffsetManager, topics: Topics, around: Surroundings) -> None:
         self._shards = shards
@@ -79,7 +79,7 @@ class OffsetRequests:
     ) -> None:
         """OffsetCommit. Partitions that cannot be committed are refused one by one; the others become durable together.
 
-        The reply is called when they are.
+        The reply is called when they are durable.
         """
         with self._outbox:
             by_id = version >= _COMMIT_BY_ID_SINCE
@@ -119,7 +119,7 @@ class OffsetRequests:
     def _commit_elsewhere(
         self, elsewhere: Elsewhere, shard: Shard, group_id: str, accepted: list[Change], done: Done
     ) -> None:
-        """The log first, then the other place, whose troubles are none of the client's; or the other place alone."""
+        """Commit to the log and then to the second store, whose errors the client does not see; or only there."""
         if elsewhere.alone:
             self._store_elsewhere(elsewhere, shard, group_id, accepted, done)
             return
@@ -135,7 +135,7 @@ class OffsetRequests:
     def _store_elsewhere(
         self, elsewhere: Elsewhere, shard: Shard, group_id: str, accepted: list[Change], done: Done
     ) -> None:
-        """There alone. What the log says of it is old then, and must not count when the log does again."""
+        """Commit only to the second store. The log's offsets are then outdated, and must not count later on."""
 
         def stored(error: ErrorCode) -> None:
             offsets = shard.offsets.get(group_id) or NO_OFFSETS
@@ -179,9 +179,10 @@ class OffsetRequests:
         refusal: ErrorCode,
         reply: Callable[[TxnOffsetCommitResponse], None],
     ) -> None:
-        """TxnOffsetCommit: offsets that count when the producer's transaction is committed.
+        """TxnOffsetCommit: commit offsets that count when the producer's transaction is committed.
 
-        `refusal` is what the transaction coordinator says of the producer. The reply is called when they are durable.
+        `refusal` is the transaction coordinator's error for the producer. The reply is called when the offsets are
+        durable.
         """
         with self._outbox:
             shard = None
@@ -215,7 +216,7 @@ class OffsetRequests:
             self._offsets.change_in_transaction(shard, request.group_id, accepted, producer, durable)
 
     def _check_txn_commit(self, request: TxnOffsetCommitRequest) -> Shard:
-        """Raises KafkaError if this sender may not commit for the group. Up to version 2 nothing names a member."""
+        """Raises KafkaError if this sender may not commit for the group. Up to version 2 requests name no member."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "no group")
         elsewhere = self._offsets.elsewhere
@@ -232,9 +233,9 @@ class OffsetRequests:
     # --- OffsetFetch --------------------------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetchRequest, version: int, overlay: Overlay | None = None) -> OffsetFetchResponse:
-        """OffsetFetch, in the form of one group (up to version 7) or of many (from version 8).
+        """OffsetFetch, for one group (up to version 7) or many (from version 8).
 
-        `overlay` puts what stands elsewhere over the offsets of a group.
+        `overlay` adds the second store's positions to a group's offsets.
         """
         if version >= _MANY_GROUPS_SINCE:
             asked_once = {group.group_id: group for group in request.groups}.values()
@@ -262,7 +263,7 @@ class OffsetRequests:
         )
 
     def asked(self, request: OffsetFetchRequest, version: int) -> dict[str, list[TopicPartition] | None]:
-        """Which positions an OffsetFetch asks for, of partitions that there are, by group; None for all of them."""
+        """The existing partitions for which an OffsetFetch asks, by group; None stands for all."""
         asked = request.groups if version >= _MANY_GROUPS_SINCE else [_only_group(request)]
         return {group.group_id: None if group.topics is None else self._places(group, version) for group in asked}
 
@@ -312,7 +313,7 @@ class OffsetRequests:
     # --- OffsetDelete -------------------------------------------------------------------------------------------------
 
     def delete(self, request: OffsetDeleteRequest, *, reply: Callable[[OffsetDeleteResponse], None]) -> None:
-        """OffsetDelete: forget offsets of topics that no member consumes. The reply is called when that is durable."""
+        """OffsetDelete: delete offsets of topics that no member consumes. The reply is called when that is durable."""
         with self._outbox:
             try:
                 shard, group = self._group_to_delete_of(request.group_id)
@@ -339,7 +340,7 @@ class OffsetRequests:
             self._offsets.change(shard, {request.group_id: forgotten}, durable)
 
     def deletable_topics(self, group_id: str, names: Iterable[str]) -> set[str]:
-        """The topics whose offsets OffsetDelete would forget, of a group that may be elsewhere only."""
+        """The topics whose offsets OffsetDelete would delete. The group may exist in the second store only."""
         group = self._shards.of(group_id).groups.get(group_id)
         if group is None:
             return {name for name in names if self._topics.by_name(name) is not None}
@@ -374,7 +375,7 @@ def _commit_value(
 
 
 def _position(offsets: Offsets, index: int, now: Topic, require_stable: bool) -> OffsetFetchResponsePartitions:
-    """The committed position; none if it was committed for an earlier topic of the same name."""
+    """The committed position; none if it was committed for an earlier topic with the same name."""
     where = now.name, index
     offset = offsets.committed.get(where)
     if require_stable and where in offsets.pending_transactional:
@@ -392,7 +393,7 @@ def _position(offsets: Offsets, index: int, now: Topic, require_stable: bool) ->
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """The group of a request up to version 7, as later ones name it."""
+    """The group of a request up to version 7, in the form of later versions."""
     wanted = None
     if request.topics is not None:
         wanted = [
@@ -414,7 +415,7 @@ def _no_offsets(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetc
 def _commit_response(
     request: OffsetCommitRequest, verdicts: list[list[ErrorCode]], stored: ErrorCode
 ) -> OffsetCommitResponse:
-    """What was refused keeps its reason, the rest shares the fate of the append."""
+    """The response: refused partitions keep their reasons, the others share the result of the append."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -442,7 +443,7 @@ def _as_plain(partition: TxnOffsetCommitRequestPartition) -> OffsetCommitRequest
 def _txn_commit_response(
     request: TxnOffsetCommitRequest, verdicts: list[list[ErrorCode]], stored: ErrorCode, version: int
 ) -> TxnOffsetCommitResponse:
-    """As `_commit_response`. Producers of the first versions do not know what loading is (KAFKA-7296)."""
+    """Like `_commit_response`. Producers of the first versions do not know the loading error (KAFKA-7296)."""
 
     def shown(code: ErrorCode) -> ErrorCode:
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _LOADING_SINCE:

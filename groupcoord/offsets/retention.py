@@ -1,4 +1,4 @@
-"""When committed offsets are old enough to be forgotten (KIP-211), and groups that have nothing left with them."""
+"""Decides when committed offsets have expired (KIP-211), and with them groups that have nothing else left."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.streams.keys import is_stream
 
 log = logging.getLogger(__name__)
-# Offsets that are removed elsewhere at one time.
+# How many offsets are removed from the second store at a time.
 _MOST_AT_ONCE = 500
-# Offsets that are looked at before others have their turn.
+# How many offsets are checked before others get their turn.
 _LOOKED_AT_ONCE = 2000
 
 
 class Retention:
-    """Looks at all groups every offsets.retention.check.interval.ms."""
+    """Checks all groups every offsets.retention.check.interval.ms."""
 
     def __init__(self, shards: Shards, offsets: OffsetManager, around: Surroundings) -> None:
         self._shards = shards
         self._offsets = offsets
         self._around = around
-        #: Of the round that is under way: groups that nobody has looked at yet.
+        #: The groups that the current round has yet to check.
         self._left: list[str] = []
         self._deadline = around.deadlines.new(self._check)
         self._set_next()
@@ -36,14 +36,14 @@ class Retention:
         self._deadline.set(self._around.deadlines.clock() + (0 if self._left else interval))
 
     def _check(self) -> None:
-        """Look at some groups; the next ones come when others have had their turn."""
+        """Check some groups; the next ones follow when others have had their turn."""
         self._left = self._left or list(reversed(self._shards.groups))
         elsewhere = self._offsets.elsewhere
         beside: list[tuple[str, list[TopicPartition]]] = []
         looked_at = 0
         while self._left and looked_at < _LOOKED_AT_ONCE:
             group = self._shards.groups.get(self._left.pop())
-            if group is None:  # it has gone meanwhile
+            if group is None:  # it is gone meanwhile
                 continue
             looked_at += 1 + self._count(group)
             old = self._expired(group)
@@ -59,7 +59,7 @@ class Retention:
         return len((self._shards.of(group.group_id).offsets.get(group.group_id) or NO_OFFSETS).committed)
 
     def _expired(self, group: Group) -> list[TopicPartition]:
-        if is_stream(group.group_id):  # a stream that rests goes on where it was, whenever that is
+        if is_stream(group.group_id):  # a stream continues from its offsets, however old they are
             return []
         offsets = self._shards.of(group.group_id).offsets.get(group.group_id) or NO_OFFSETS
         return expired(group, offsets, self._around.wall_ms(), self._around.config.offsets_retention_ms)
@@ -75,7 +75,7 @@ class Retention:
             self._offsets.forget(shard, {group.group_id: old})
 
     def _forget_beside(self, elsewhere: Elsewhere, groups: list[tuple[str, list[TopicPartition]]]) -> None:
-        """The other place first: what stayed there would come back. What somebody has written there lately stays."""
+        """Delete from the second store first, as offsets left there would return. Those recently written there stay."""
         some: dict[str, list[TopicPartition]] = {}
         while groups and sum(map(len, some.values())) < _MOST_AT_ONCE:
             group_id, old = groups.pop()
@@ -84,7 +84,7 @@ class Retention:
             return
 
         def gone(places: Places | None) -> None:
-            if places is None:  # the next check tries again
+            if places is None:  # the next check retries
                 return
             for group_id, of in places.items():
                 group = self._shards.groups.get(group_id)
@@ -97,10 +97,10 @@ class Retention:
 
 
 def expired(group: Group, offsets: Offsets, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """The partitions whose offsets have expired.
+    """The partitions with expired offsets.
 
-    A commit that brought its own retention (up to version 4 of the request) keeps to that; for the others the group
-    says from when time counts.
+    A commit with its own retention (up to version 4 of the request) follows that; for the others the group says when
+    their age began.
     """
     condition = group.offset_expiration()
     if condition is None:

@@ -1,4 +1,4 @@
-"""A coordinator with a clock that the test moves and a store that the test releases."""
+"""A coordinator with a clock that the test moves, and a store that the test controls."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TopicList:
 
 
 class MemoryStore:
-    """Durable at once; after `hold()` only when the test says so, per partition in order."""
+    """Appends are durable at once; after `hold()`, only when the test says so, in order in each partition."""
 
     def __init__(self) -> None:
         self.log: dict[int, list[CoordinatorRecord]] = defaultdict(list)
@@ -84,7 +84,7 @@ class MemoryStore:
         self.is_held = True
 
     def release(self, partition: int, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The oldest append of a partition succeeds or fails."""
+        """Let the oldest append of a partition succeed or fail."""
         records, done = self.waiting[partition].popleft()
         if not error:
             self.log[partition] += records
@@ -132,7 +132,7 @@ RANGE = (("range", subscription("orders")),)
 
 
 class World:
-    """One coordinator that owns all partitions, and short forms of the requests."""
+    """One coordinator that owns all partitions, with short forms of the requests."""
 
     def __init__(self, config: GroupConfig | None = None, *topics: Topic, store: MemoryStore | None = None) -> None:
         self.config = config or GroupConfig()
@@ -143,7 +143,7 @@ class World:
         self.coordinator = self.start()
 
     def start(self) -> GroupCoordinator:
-        """A coordinator that has read what the store has, as after a restart."""
+        """A coordinator that has read the store's content, as after a restart."""
         self.coordinator = GroupCoordinator(
             self.config,
             self.store,
@@ -157,7 +157,7 @@ class World:
         return self.coordinator
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, with every deadline on the way met when it is due."""
+        """Let time pass, and fire every deadline on the way when it is due."""
         end = self.clock.now + seconds
         while (due := self.coordinator.deadlines.next()) <= end:
             self.clock.now = max(due, self.clock.now)
@@ -196,7 +196,7 @@ class World:
         return reply
 
     def new_member(self, **more: object) -> Reply[JoinGroupResponse]:
-        """A dynamic member's two joins: it is told its id, and comes back with it."""
+        """The two joins of a dynamic member: it receives its id, and comes back with it."""
         told = self.join(**more).get()  # type: ignore[arg-type]
         assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return self.join(told.member_id, **more)  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ class World:
         return self.coordinator.leave(LeaveGroupRequest(group_id=group, members=identities), 5)
 
     def stable(self, count: int = 1, *, group: str = "g", instances: Sequence[str | None] = ()) -> list[str]:
-        """A stable group of `count` members; their ids, the leader's first."""
+        """A stable group of `count` members. Returns their ids, the leader's first."""
         instances = instances or [None] * count
         replies: list[tuple[Reply[JoinGroupResponse], str | None]] = []
         for instance in instances:
@@ -287,7 +287,7 @@ class World:
     def committed(
         self, group: str = "g", *, stable: bool = False
     ) -> dict[tuple[str, int], tuple[int, int, str | None]]:
-        """All that a client sees: offset, leader epoch, metadata."""
+        """Everything that a client sees: offset, leader epoch, metadata."""
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=stable
         )

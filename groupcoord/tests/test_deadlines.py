@@ -1,4 +1,4 @@
-"""Deadlines that move, are given up, or are met; and the task that meets them."""
+"""Deadlines that are moved, cancelled or fired; and the task that fires them."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_one_that_fires_may_set_itself_for_now() -> None:
 
 
 def test_those_that_are_given_up_keep_no_memory() -> None:
-    """A million long polls whose clients were answered before their time."""
+    """A million long polls whose clients were answered early."""
     deadlines = Deadlines(lambda: 0.0)
     kept = [deadlines.at(1e6 + number, lambda: None) for number in range(50)]
     for number in range(10_000):
         deadlines.at(1e6, lambda: None).drop()
-        kept[number % 50].set(1e6 - number)  # moved earlier: its old entry is void too
+        kept[number % 50].set(1e6 - number)  # moved earlier: its old entry is also void
         assert len(deadlines) < 300
     assert deadlines.next() == 1e6 - 9_999
 

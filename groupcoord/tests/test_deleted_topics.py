@@ -1,4 +1,4 @@
-"""The offsets of deleted topics: what is looked at, in which steps it goes, and what of a topic made again stays."""
+"""The offsets of deleted topics: the steps of their removal, and what stays if a topic is created again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_only_groups_that_read_the_topic_are_looked_at(monkeypatch: pytest.Monke
 
 
 def test_a_topic_of_many_groups_goes_in_steps_and_what_is_committed_meanwhile_stays() -> None:
-    """Commits of old clients name no topic id: those after the deletion are of the topic that was made again."""
+    """Old clients' commits have no topic id: those after the deletion belong to the new topic of the same name."""
     world = World()
     groups = [f"g{number}" for number in range(deleted_topics.AT_ONCE + 200)]
     for group in groups:

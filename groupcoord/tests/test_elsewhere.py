@@ -1,4 +1,4 @@
-"""Offsets that are kept in a second place too: what it is told, who waits for it, and what comes of what it says."""
+"""Offsets that are also kept in a second store: what it is told, who waits for it, and how its answers are used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHERE = ("orders", 0)
 
 
 class Beside:
-    """Notes what it is told. With `holds` nobody hears from it until `let_go`."""
+    """Notes what it is told. With `holds`, its answers wait until `let_go`."""
 
     def __init__(self, alone: bool = False) -> None:
         self.alone = alone
@@ -29,8 +29,8 @@ class Beside:
         self.partitions: list[int] = []
         self.left: list[int] = []
         self.holds = False
-        self.gone = True  # whether what is to be cleared can be
-        self.kept: set[str] = set()  # groups that somebody has written lately
+        self.gone = True  # whether removals succeed
+        self.kept: set[str] = set()  # groups that somebody has written recently
         self._held: list[Callable[[], None]] = []
 
     def changed(self, group_id: str, changed: Sequence[Change]) -> None:
@@ -188,7 +188,7 @@ def test_each_partition_that_is_loaded_is_told() -> None:
         (None, (8, 1), True, 8),
         (5, (8, 1), True, 8),
         (5, (4, 200), True, 5),
-        (5, (8, 200), False, 8),  # written there later: somebody else's
+        (5, (8, 200), False, 8),  # written there later: by somebody else
         (5, (8, 50), False, 5),  # from before a rewind that is not written there yet
         (5, (4, 200), False, 5),
     ],

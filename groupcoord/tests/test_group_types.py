@@ -1,4 +1,4 @@
-"""A group of another type than classic: all that is not membership works on it through the protocol `Group` alone."""
+"""A group of another type than classic: everything except membership uses it through the interface `Group` only."""
 
 from __future__ import annotations
 

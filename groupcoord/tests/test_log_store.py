@@ -1,4 +1,4 @@
-"""Records in real vnodes: what is acknowledged is there after a restart, what fails is refused."""
+"""Records in real vnodes: what is acknowledged survives a restart, what fails is refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_vnode(path: Path, partition: int = 0) -> LocalVnode:
 
 
 class Log:
-    """A store over one vnode that is flushed when the test says so."""
+    """A store over one vnode that is flushed on the test's command."""
 
     def __init__(self, path: Path) -> None:
         self.vnode = open_vnode(path)
@@ -180,7 +180,7 @@ async def test_the_timer_task_expires_sessions(autojump_clock: trio.testing.Mock
             await trio.sleep(9)
             if coordinator.heartbeat(beat).error_code:
                 break
-        # It never synced: that ends its membership when the rebalance timeout has passed.
+        # It never synced, so its membership ends when the rebalance timeout has passed.
         assert 60 <= trio.current_time() - 30 < 70
         assert coordinator.heartbeat(beat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Joining, syncing, staying and leaving, as a client sees them."""
+"""Joining, syncing, staying and leaving, from the client's view."""
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_who_does_not_join_again_in_time_is_dropped() -> None:
     first, second = world.stable(2)
     third = world.new_member()
     again = world.join(second)
-    for _ in range(12):  # it lives, but never joins
+    for _ in range(12):  # it is alive, but never joins
         world.pass_time(5)
         world.heartbeat(first, 2)
     assert third.get().leader == again.get().leader == second
@@ -135,7 +135,7 @@ def test_a_session_lasts_as_long_as_it_is_renewed() -> None:
         world.pass_time(9)
         assert world.heartbeat(member, 1) == ErrorCode.NONE
     world.pass_time(9)
-    assert world.commit_error(7, member, 1) == ErrorCode.NONE  # renews too
+    assert world.commit_error(7, member, 1) == ErrorCode.NONE  # renews the session, too
     world.pass_time(9)
     assert world.heartbeat(member, 1) == ErrorCode.NONE
     world.pass_time(10)
@@ -158,7 +158,7 @@ def test_a_member_that_waits_does_not_expire_but_a_new_one_is_given_up() -> None
 def test_a_pending_member_holds_up_the_barrier_until_its_session_ends() -> None:
     world = World()
     [first] = world.stable()
-    world.join()  # told its id, never comes back
+    world.join()  # receives its id, never comes back
     other = world.join(version=3)
     again = world.join(first)
     assert again.is_open
@@ -258,7 +258,7 @@ def test_a_static_member_that_waited_long_for_its_sync_still_expires() -> None:
     second = world.join(instance="two")
     world.join(leader, instance="one")
     waiting = world.sync(second.get().member_id, 2, instance="two")
-    for _ in range(4):  # the leader lives but is slow to assign; the session of the other runs out without effect
+    for _ in range(4):  # the leader is alive but slow to assign; the other one's session cannot expire meanwhile
         world.pass_time(5)
         world.heartbeat(leader, 2, instance="one")
     world.join(version=3)
@@ -424,7 +424,7 @@ def test_while_loading_and_when_not_owned() -> None:
     assert world.commit_error(1) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     world.coordinator.finish_load(loading, world.store.image(partition))
     assert world.heartbeat(member, 1) == ErrorCode.NONE
-    world.coordinator.finish_load(loading, world.store.image(partition))  # late and again: nothing
+    world.coordinator.finish_load(loading, world.store.image(partition))  # late and repeated: no effect
     assert world.describe().group_state == "Stable"
 
 

@@ -1,4 +1,4 @@
-"""What strangers can make a coordinator remember is bounded."""
+"""What untrusted clients can make a coordinator remember is bounded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 
 SMALL = GroupConfig(most_bytes=1 << 20)
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
-#: There is no room now, but newcomers may make some soon.
+#: There is no room now, but dropping newcomers may soon make some.
 LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def counted(world: World) -> int:
-    """What is in fact there, beside the groups themselves and ids that were given out."""
+    """The bytes actually used, besides the groups themselves and ids that were given out."""
     return sum(weight(member) for group in world.classic_groups.values() for member in group.members.by_id.values())
 
 
@@ -52,7 +52,7 @@ def test_names_of_groups_count() -> None:
 
 
 def full_of_newcomers(version: int = 3) -> World:
-    """One address has made groups until it was refused."""
+    """One address has created groups until it was refused."""
     world = World(SMALL)
     large = (("range", bytes(50_000)),) if version == 3 else RANGE
     for number in range(1000):

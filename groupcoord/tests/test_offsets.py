@@ -105,7 +105,7 @@ def test_a_commit_that_fails_is_never_seen() -> None:
         ({"version": 10}, ErrorCode.NONE),
         ({"generation": 1, "version": 8}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation": 1, "version": 9}, ErrorCode.GROUP_ID_NOT_FOUND),
-        ({"member_id": "stranger"}, ErrorCode.NONE),  # the group does not exist: nobody to be a stranger to
+        ({"member_id": "stranger"}, ErrorCode.NONE),  # the group does not exist, so nobody can be a stranger to it
     ],
 )
 def test_commits_to_a_group_that_is_not_there(more: dict[str, object], error: ErrorCode) -> None:
@@ -354,7 +354,7 @@ def test_offsets_expire_a_week_after_the_last_member_left() -> None:
     for _ in range(int(WEEK * 2 / 9)):
         world.pass_time(9)
         world.heartbeat(member, 1)
-    assert list(world.committed()) == [("orders", 0)]  # consumed, however old
+    assert list(world.committed()) == [("orders", 0)]  # consumed, so it stays however old it is
     world.leave((member, None))
     world.pass_time(WEEK - 1_200)
     assert list(world.committed()) == [("orders", 0)]

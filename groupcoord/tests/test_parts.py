@@ -1,4 +1,4 @@
-"""The small parts: partitions of groups, replies in turns, the image of a log."""
+"""The small parts: partitions of groups, replies in turns, the state read from a log."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_last_record_counts_and_tombstones_delete() -> None:
     apply(image, group_record("g", GroupMetadataValue(generation=4)))
     apply(image, group_record("h", GroupMetadataValue()))
     apply(image, group_record("h", None))
-    image.apply(b"\0\3\0\1g", b"\0\0")  # a kind of record that is not known here
+    image.apply(b"\0\3\0\1g", b"\0\0")  # an unknown kind of record
     assert {where: value.offset for where, value in image.offsets.items()} == {("g", "t", 0): 2}
     assert {name: value.generation for name, value in image.groups.items()} == {"g": 4}
 

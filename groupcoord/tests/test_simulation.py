@@ -1,6 +1,6 @@
 """Hours of group life with clients that crash, retry and come back, and a store that is slow or fails.
 
-Everything random comes from one seed, so a seed that fails here fails again.
+All randomness comes from one seed, so a failing seed always fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROTOCOLS = ([("range", SUBSCRIPTION)], [("sticky", SUBSCRIPTION), ("range", SUB
 
 
 class Tracked(Reply[Any]):
-    """A reply that the simulation wants to see answered once and in time; `then` is who waits for it."""
+    """A reply that the simulation expects once and in time; `then` is the client that waits for it."""
 
     def __init__(self, sim: Simulation, what: str, then: Callable[[Any], None]) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Tracked(Reply[Any]):
 
 
 class Client:
-    """A consumer: it joins, syncs as soon as it has joined, heartbeats, commits, leaves; or just stops."""
+    """A consumer: it joins, syncs after joining, sends heartbeats, commits, leaves; or it just stops."""
 
     def __init__(self, sim: Simulation, instance: str | None) -> None:
         choose = sim.random.choice
@@ -117,7 +117,7 @@ class Client:
         if answer.error_code:
             self._refused(answer.error_code)
             return
-        # The generation of the assignment is the one that it asked for: nobody gets another's.
+        # The assignment's generation is the requested one: no member gets another's.
         assert answer.assignment == f"{self.generation}".encode()
         self.sim.check_protocol(self.group, self.generation, answer.protocol_name)
         self.is_stable = True
@@ -191,7 +191,7 @@ class Simulation:
     # --- invariants ---------------------------------------------------------------------------------------------------
 
     def life_of(self, group_id: str) -> int:
-        """A number for the group as it lives in this coordinator now; one made anew gets another."""
+        """A number for the group's current life in this coordinator; a recreated group gets another one."""
         group = self.world.classic_groups[group_id]
         if group not in self.lives:
             self.lives.append(group)
@@ -221,7 +221,7 @@ class Simulation:
             assert now - reply.since <= LONGEST_WAIT + 0.001, f"{reply.what} waits since {reply.since}, now {now}"
 
     def check_room(self) -> None:
-        """What is counted for members and groups is what they take."""
+        """The bytes counted for members and groups are those that they use."""
         groups = self.world.classic_groups.values()
         taken = sum(
             group._weight
@@ -232,7 +232,7 @@ class Simulation:
         assert self.world.coordinator.memory.used == taken
 
     def check_offsets(self) -> None:
-        """Nothing is seen that is not durable."""
+        """Nothing is visible that is not durable."""
         for group_id in GROUPS:
             image = self.store.image(self.world.coordinator.partition_of(group_id))
             in_log = {
@@ -244,9 +244,9 @@ class Simulation:
             assert seen == in_log
 
     def check_acknowledged(self) -> None:
-        """With nothing on its way, what was acknowledged last is what is committed.
+        """When nothing is in flight, the last acknowledged commit is the visible one.
 
-        Only a write that was under way at a restart may have outlived its refusal.
+        Only a write that was in flight during a restart may have survived its refusal.
         """
         acknowledged: dict[tuple[str, int], int] = {}
         uncertain: set[tuple[tuple[str, int], int]] = set()
@@ -280,7 +280,7 @@ class Simulation:
             client = Client(self, instance)
             for other in alive:
                 if other.instance == instance and other.group == client.group:
-                    other.is_alive = self.random.random() < 0.3  # else it was killed and this is its successor
+                    other.is_alive = self.random.random() < 0.3  # otherwise it was killed and this is its successor
             self.clients.append(client)
             client.join()
         elif chance < 0.09 and alive:
@@ -293,7 +293,7 @@ class Simulation:
         self.pass_time(self.random.choice((0, 0, 0.01, 0.3, 1.0)))
 
     def write(self) -> None:
-        """Some appends end, of a random partition first, in order within each."""
+        """Complete some appends, of random partitions, but in order within each."""
         partitions = [partition for partition, waiting in self.store.waiting.items() if waiting]
         self.random.shuffle(partitions)
         for partition in partitions:
@@ -303,13 +303,13 @@ class Simulation:
 
     def pass_time(self, seconds: float) -> None:
         self.world.pass_time(seconds)
-        if seconds >= 1:  # no write takes longer than that here
+        if seconds >= 1:  # no write takes longer than this here
             self.store.release_all()
         self.check_waits()
         self.check_room()
 
     def restart(self) -> None:
-        """The broker stops in an orderly way and starts again."""
+        """Stop the broker cleanly and start it again."""
         for partition in range(self.config.offsets_topic_num_partitions):
             self.world.coordinator.unload(partition)
         self.store.release_all()
@@ -318,7 +318,7 @@ class Simulation:
         self.check_offsets()
 
     def finish(self) -> None:
-        """Everybody stops; in the end nobody is left waiting, and a restart changes nothing."""
+        """Stop everything. In the end nobody is left waiting, and a restart changes nothing."""
         for client in self.clients:
             client.is_alive = False
         for _ in range(120):
@@ -331,7 +331,7 @@ class Simulation:
         self.world.start()
         for group_id, offsets in before.items():
             assert self.world.committed(group_id) == offsets
-        for _ in range(60):  # where the record of the empty generation failed, its members are back, and expire
+        for _ in range(60):  # if the record of the empty generation failed, its members are back, and expire
             self.pass_time(1.0)
         assert not any(self.world.describe(group_id).members for group_id in GROUPS)
 
@@ -357,7 +357,7 @@ def test_long_group_life(seed: int) -> None:
 
 
 def test_stable_members_are_undisturbed_for_an_hour() -> None:
-    """Of a thousand groups a hundred keep heartbeating: these stay, the others go, the heap of deadlines is small."""
+    """Of a thousand groups, a hundred send heartbeats: these stay, the others go, and the deadline heap is small."""
     world = World()
     leaders = [world.stable(group=f"g{number}")[0] for number in range(1_000)]
     for _ in range(1_200):
@@ -365,5 +365,5 @@ def test_stable_members_are_undisturbed_for_an_hour() -> None:
         for number in range(0, 1_000, 10):
             assert world.heartbeat(leaders[number], 1, group=f"g{number}") == ErrorCode.NONE
     assert world.describe("g10").group_state == "Stable"
-    assert world.describe("g11").group_state == "Dead"  # nobody was left, nothing committed: forgotten
+    assert world.describe("g11").group_state == "Dead"  # no members left, nothing committed: forgotten
     assert len(world.coordinator.deadlines) < 2_500

@@ -1,4 +1,4 @@
-"""What a coordinator reads of its log says the same with and without the records that are void."""
+"""A coordinator reads the same state from its log with and without the superseded records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def image_of(parts: list[bytes]) -> tuple[object, ...]:
 
 
 def log_of(steps: list[tuple[str, int, int]]) -> bytes:
-    """Commits of a few positions, tombstones, compressed ones, those of transactions, and markers."""
+    """Commits of a few positions, tombstones, compressed batches, transactions, and markers."""
     data, offset = b"", 0
     for number, (kind, key, producer) in enumerate(steps):
         if kind == "marker":

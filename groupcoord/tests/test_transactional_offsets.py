@@ -1,4 +1,4 @@
-"""Offsets that a transaction has written: they count when its marker says so, whatever happens meanwhile."""
+"""Offsets written in a transaction: they count from its end marker on, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_last_offset_of_a_committed_transaction_counts() -> None:
 
 
 def test_a_marker_that_comes_while_its_partition_is_read_is_not_lost() -> None:
-    """The reading may have passed the end of the log before the marker was there."""
+    """The reader may have passed the end of the log before the marker was written."""
     world = World()
     partition = world.coordinator.partition_of("g")
     loading, image = world.coordinator.begin_load(partition), PartitionImage()
@@ -64,7 +64,7 @@ def test_a_marker_that_comes_while_its_partition_is_read_is_not_lost() -> None:
 
 
 def test_what_was_forgotten_does_not_come_back_with_the_marker() -> None:
-    """As the log says, in which the tombstone comes after the offset."""
+    """As in the log, where the tombstone comes after the offset."""
     world = World()
     assert commit(world, 5) == ErrorCode.NONE
     world.coordinator.topic_deleted("orders")
@@ -73,7 +73,7 @@ def test_what_was_forgotten_does_not_come_back_with_the_marker() -> None:
 
 
 def test_of_two_offsets_the_later_one_in_the_log_counts() -> None:
-    """Compaction keeps that one: after it, a reading of the log must come to the same."""
+    """Compaction keeps that one: after it, reading the log must give the same."""
     world = World()
     assert commit(world, 5) == ErrorCode.NONE
     assert world.commit_error(8) == ErrorCode.NONE
@@ -85,9 +85,8 @@ def test_of_two_offsets_the_later_one_in_the_log_counts() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ptcf"), st.integers(1, 3)), max_size=30), st.integers(0, 4))
 def test_a_compacted_log_says_the_same(steps: list[tuple[str, int]], skipped: int) -> None:
-    """Plain commits and tombstones, offsets of three producers, markers; against the log without what is superseded.
-
-    `skipped`: so many steps at the end are not clean yet.
+    """Plain commits and tombstones, offsets of three producers, and markers; compared with the compacted log.
+    `skipped`: the number of steps at the end that are not cleaned yet.
     """
     log: list[tuple[bytes, bytes | None, int, bool | None]] = []
     for number, (kind, producer) in enumerate(steps):
@@ -97,7 +96,7 @@ def test_a_compacted_log_says_the_same(steps: list[tuple[str, int]], skipped: in
         else:
             log.append((record.key, record.value, producer if kind == "t" else NO_PRODUCER, None))
     clean = len(log) - skipped
-    for producer in (1, 2, 3):  # the first transaction that is open ends what can be cleaned
+    for producer in (1, 2, 3):  # cleaning stops at the first open transaction
         written = [at for at, entry in enumerate(log) if entry[2] == producer]
         still_open = [at for at in written if not any(log[end][3] is not None for end in written if end > at)]
         clean = min([clean, *(at for at in still_open if log[at][3] is None)])
@@ -125,7 +124,7 @@ def test_a_compacted_log_says_the_same(steps: list[tuple[str, int]], skipped: in
 
 
 def test_what_counts_at_a_place_is_found_without_asking_transactions_that_wrote_elsewhere() -> None:
-    """Calls of our own code are counted: each commit asks those that have written for its place, once."""
+    """Calls of our own code are counted: each commit asks those that have written for its partition, once."""
     value = OffsetCommitValue(offset=1, commit_timestamp=0)
     opened = OpenTransactions()
     for producer_id in range(500):

@@ -1,7 +1,7 @@
 """`barnabas offsets export | import | copy | verify | undo`: the sub-commands, and what they print.
 
-The status is 1 if anything was wrong: each thing is a line on standard error, and the rest is done all the same. To run
-a command again finishes what is left, and changes nothing twice.
+The exit status is 1 if anything was wrong. Each problem is a line on standard error, and the rest is still done.
+Running a command again finishes what is left, and changes nothing twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BAR = 30
 
 
 def export(args: argparse.Namespace) -> int:
-    """Write the offsets of a place to a file or to standard output."""
+    """Write a store's offsets to a file or to standard output."""
     with _store(args.source) as here:
         names = _names(args.group, here.groups)
         with _progress("exported", len(names)) as told:
@@ -55,7 +55,7 @@ def export(args: argparse.Namespace) -> int:
 
 
 def import_(args: argparse.Namespace) -> int:
-    """Write the offsets of a file to a place."""
+    """Write a file's offsets to a store."""
     offsets, problems = _read(args)
     with _store(args.target) as there:
         names = [group for group in _names(args.group, lambda: sorted(offsets)) if group in offsets]
@@ -64,7 +64,7 @@ def import_(args: argparse.Namespace) -> int:
 
 
 def copy_(args: argparse.Namespace) -> int:
-    """From one place to another."""
+    """Copy offsets from one store to another."""
     if args.translate and any(address.startswith("zookeeper:") for address in (args.source, args.target)):
         raise ClientError("--translate reads the records of both places: ZooKeeper has none")
     with _store(args.source) as here, _store(args.target) as there:
@@ -72,7 +72,7 @@ def copy_(args: argparse.Namespace) -> int:
 
 
 def verify_(args: argparse.Namespace) -> int:
-    """Compare two places, or a file and a place."""
+    """Compare two stores, or a file and a store."""
     with contextlib.ExitStack() as stack:
         there = stack.enter_context(_store(args.target))
         here: Offsets | OffsetStore
@@ -98,7 +98,7 @@ def verify_(args: argparse.Namespace) -> int:
 
 
 def undo_(args: argparse.Namespace) -> int:
-    """Put back what a journal says."""
+    """Put back what a journal recorded."""
     path = Path(args.file)
     place, entries = journals.read(path)
     with _store(args.target or place) as there:
@@ -125,7 +125,7 @@ def _copy(
     *,
     optional: bool = False,
 ) -> int:
-    """`optional`: nobody has named the groups, so one without offsets is none that is missed."""
+    """Copy the groups' offsets. `optional`: no group was named, so a group without offsets is not reported."""
     made = Journals(args, there)
     rules = Rules(args.exact, args.any_range, args.live, getattr(args, "translate", ""))
     with _progress("planned" if args.dry_run else "copied", len(names)) as told:
@@ -150,7 +150,7 @@ def _shown(outcome: Outcome) -> str:
 
 
 class Journals:
-    """The journal of a command, made with the first change."""
+    """A command's journal, created with the first change."""
 
     def __init__(self, args: argparse.Namespace, there: OffsetStore) -> None:
         self._there = there
@@ -170,7 +170,7 @@ class Journals:
 
 @contextlib.contextmanager
 def _store(address: str) -> Iterator[OffsetStore]:
-    """The place that an address names. Raises ClientError."""
+    """Open the store at an address, and close it afterwards. Raises ClientError."""
     made = open_store(address)
     try:
         yield made
@@ -179,8 +179,10 @@ def _store(address: str) -> Iterator[OffsetStore]:
 
 
 def open_store(address: str) -> OffsetStore:
-    """zookeeper://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...][/CHROOT] or kafka://HOST:PORT[,...], this one perhaps with
-    ?command-config=FILE where the two places have one each. Raises ClientError."""
+    """Open the store at zookeeper://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...][/CHROOT] or kafka://HOST:PORT[,...].
+
+    The latter may end in ?command-config=FILE, if the two stores have a file each. Raises ClientError.
+    """
     try:
         parts = urlsplit(address)
     except ValueError as error:
@@ -201,7 +203,7 @@ def _names(wanted: list[str], everything: Callable[[], Iterable[str]]) -> list[s
 
 
 def _read(args: argparse.Namespace) -> tuple[Offsets, list[Problem]]:
-    """What a file says. Raises ClientError if it cannot be read."""
+    """The offsets in a file. Raises ClientError if it cannot be read."""
     name = "standard input" if args.file == "-" else str(args.file)
     try:
         data = sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
@@ -217,7 +219,7 @@ def _read(args: argparse.Namespace) -> tuple[Offsets, list[Problem]]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file whole, or not at all. Raises ClientError."""
+    """Write a file completely or not at all. Raises ClientError."""
     made = path.with_name(f".{path.name}.new")
     try:
         with made.open("w", newline="") as file:
@@ -230,7 +232,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def tell_problems(problems: list[Problem]) -> int:
-    """A line for each; the status."""
+    """Print a line for each problem, and return the exit status."""
     for problem in dict.fromkeys(problems):
         print(visible(f"barnabas: {problem}"), file=sys.stderr)
     return int(bool(problems))
@@ -238,7 +240,7 @@ def tell_problems(problems: list[Problem]) -> int:
 
 @contextlib.contextmanager
 def _progress(verb: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; elsewhere a line every few seconds."""
+    """Shows a bar on a terminal; elsewhere prints a line every few seconds."""
     is_terminal = sys.stderr.isatty()
     last = time.monotonic()
 

@@ -5,7 +5,7 @@
              TOPIC,PARTITION,OFFSET                               ... of one group, which must be named
     json     with metadata and leader epochs
 
-A line that cannot be read is a problem with its number; the others count.
+An unreadable line is a problem with its line number; the others count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JSON_VERSION = 1
 
 
 def render(offsets: Mapping[str, Mapping[Partition, Position]], form: str) -> str:
-    """All of it in one of the `FORMATS`, in the order of groups, topics and partitions."""
+    """All offsets in one of the `FORMATS`, ordered by group, topic and partition."""
     rows = [
         (group, *place, position) for group in sorted(offsets) for place, position in sorted(offsets[group].items())
     ]
@@ -47,13 +47,13 @@ def render(offsets: Mapping[str, Mapping[Partition, Position]], form: str) -> st
 
 
 def guess_format(text: str) -> str:
-    """What a file's beginning looks like."""
+    """Guess a file's format from its beginning."""
     start = text.lstrip()[:1]
     return {"{": "json", "/": "zk-tool"}.get(start, "csv")
 
 
 class Reading:
-    """What a file says, and what is wrong with it."""
+    """A file's offsets, and its problems."""
 
     def __init__(self, name: str) -> None:
         self.offsets: Offsets = {}
@@ -62,9 +62,9 @@ class Reading:
         self._said: dict[tuple[str, Partition], int] = {}
 
     def parse(self, text: str, form: str, *, group: str | None = None, compat: bool = False) -> None:
-        """`group` is that of a CSV without one. With `compat` a blank line ends the file, as for ImportZkOffsets.
+        """Read a text. `group` is for a CSV without groups. `compat`: a blank line ends it, as for ImportZkOffsets.
 
-        Raises ClientError for a file that is no such file at all.
+        Raises ClientError if the file has another format altogether.
         """
         if form == "json":
             self._json(text)

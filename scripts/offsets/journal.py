@@ -1,7 +1,7 @@
-"""What stood there before each write, on disk before the write: `barnabas offsets undo` puts it back.
+"""Records the old positions on disk before each write; `barnabas offsets undo` puts them back.
 
-A file of JSON lines. The first names the place; each other one is a change that was about to be made. So after a kill
-the journal may tell of changes that were not made: undo looks at what is there.
+The journal is a file of JSON lines. The first line names the store; each further line is a change that was about to be
+made. After a kill, the journal may list changes that were not made, so undo checks the current positions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """A journal that is being written. An older one of the same place goes on."""
+    """A journal that is being written. An existing one for the same store is continued."""
 
     def __init__(self, path: Path, place: str) -> None:
-        """Raises ClientError: the file cannot be written, or is of another place."""
+        """Raises ClientError if the file cannot be written or belongs to another store."""
         self.path = path
         if path.exists() and path.stat().st_size:
             told, _ = read(path)
@@ -46,7 +46,7 @@ class Journal:
             raise ClientError(f"{path}: {error.strerror}") from None
 
     def note(self, group: str, changes: Mapping[Partition, Change]) -> None:
-        """On disk when this returns. Raises ClientError."""
+        """Record changes. They are on disk when this returns. Raises ClientError."""
         try:
             self._write(
                 {"group": group, "topic": place.topic, "partition": place.number, "old": change.old, "new": change.new}
@@ -62,12 +62,12 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """All is on disk already."""
+        """Close the file. Everything is on disk already."""
         self._file.close()
 
 
 def read(path: Path) -> tuple[str, list[Entry]]:
-    """The place, and the changes in their order. A line that a kill has cut is passed over. Raises ClientError."""
+    """The store, and its changes in order. A line that a kill cut off is skipped. Raises ClientError."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -91,14 +91,14 @@ def read(path: Path) -> tuple[str, list[Entry]]:
 
 
 class Undo(NamedTuple):
-    """What stood there before the first change of a partition, and what was written since."""
+    """The position before a partition's first change, and the positions written since."""
 
     before: Position | None
     written: list[Position | None]
 
 
 def undoing(entries: Iterable[Entry]) -> dict[str, dict[Partition, Undo]]:
-    """How to get back to the beginning, by group and partition."""
+    """How to restore the initial positions, by group and partition."""
     found: dict[str, dict[Partition, Undo]] = {}
     for group, partition, change in entries:
         undo = found.setdefault(group, {}).setdefault(partition, Undo(change.old, []))

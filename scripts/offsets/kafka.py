@@ -1,7 +1,7 @@
-"""Offsets that a Kafka cluster keeps for its groups, barnabas among them.
+"""A store for the offsets that a Kafka cluster, or barnabas, keeps for its groups.
 
-A position is written as a "simple" commit: by no member, in no generation, which the broker takes from whoever sends it
-while the group has no members. Kafka has no conditional commit, so what stands there is read once more right before.
+A position is written as a "simple" commit, without a member or generation; the broker accepts it from anyone while the
+group has no members. Kafka has no conditional commit, so the current position is read once more just before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.client.security import Security
 from barnabas.scripts.offsets.store import Bounds, Change, Partition, Position, Problem
 from barnabas.wire.batch import Record
 
-#: A commit of more partitions is sent in several requests.
+#: A commit of more partitions is split into several requests.
 MOST_PARTITIONS = 1000
 
 
@@ -25,7 +25,7 @@ class KafkaStore:
     """The groups of a cluster."""
 
     def __init__(self, servers: str, security: Security | None = None) -> None:
-        """`security` is that of the process, if it is not given. Raises ClientError."""
+        """`security` defaults to that of the process. Raises ClientError."""
         self.name = f"kafka://{servers}"
         self.problems: list[Problem] = []
         self.cluster = Cluster(servers, security=security)
@@ -100,7 +100,7 @@ class KafkaStore:
         return found
 
     def offset_at(self, partition: Partition, timestamp: int) -> int | None:
-        """The offset of the first record that is not older, None if there is none."""
+        """The offset of the first record that is not older than a timestamp; None if there is none."""
         key = (partition.topic, partition.number)
         found = list_offsets(self.cluster, [key], timestamp, isolation=0)[key]
         return found if found >= 0 else None

@@ -1,4 +1,4 @@
-"""`barnabas offsets status` and `migrate`: groups move between ZooKeeper and the log of a broker while they run.
+"""`barnabas offsets status` and `migrate`: move running groups between ZooKeeper and a broker's log.
 
     step       forward (--to kafka)            back (--to zookeeper)
     1 check    what ZooKeeper says fits        what the log says fits ZooKeeper
@@ -6,8 +6,8 @@
     3 verify   both say the same               both say the same
     4 one      dual.commit.enabled=false       offsets.storage=zookeeper
 
-Which step is next is read from the broker and from both places, so a run that was killed is taken up by the same
-command. A journal is written for `undo` only.
+The next step is derived from the broker and both stores, so the same command continues a run that was killed. The
+journal serves `undo` only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_SHOWN = 20
 
 
 class State(NamedTuple):
-    """How a broker keeps offsets now; or all nodes of one, each of which has the groups that it coordinates."""
+    """How a broker currently keeps offsets; or all of its nodes, each of which has the groups that it coordinates."""
 
     storage: str
     dual: bool
@@ -58,7 +58,7 @@ class State(NamedTuple):
 
 
 def state_of(cluster: Cluster) -> State | None:
-    """None for a cluster that keeps offsets in its log, and knows no ZooKeeper. Raises ClientError."""
+    """None for a cluster that keeps offsets in its log and has no ZooKeeper. Raises ClientError."""
     told = {node: configs.get(STATE) for node, configs in broker_configs(cluster).items()}
     states = {node: State(**json.loads(text)) for node, text in told.items() if text is not None}
     if not states:
@@ -85,7 +85,7 @@ def together(states: Mapping[int, State]) -> State:
 
 
 def status(args: argparse.Namespace) -> int:
-    """Where offsets are kept, and what is not in ZooKeeper yet; the status is 1 if anything is not."""
+    """Print where offsets are kept, and which are not in ZooKeeper yet. Returns 1 if any are not."""
     with Cluster(args.bootstrap) as cluster:
         state = state_of(cluster)
     if state is None:
@@ -112,7 +112,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def migrate(args: argparse.Namespace) -> int:
-    """The four steps, from wherever they stand."""
+    """Do the four steps, starting at the current one."""
     address = args.zookeeper if "://" in args.zookeeper else f"zookeeper://{args.zookeeper}"
     zookeeper = open_store(address)
     if not isinstance(zookeeper, ZooKeeperStore):
@@ -129,7 +129,7 @@ def migrate(args: argparse.Namespace) -> int:
 
 
 class Migration:
-    """One run, for the groups that are named, or all that have offsets where they come from."""
+    """One run, for the named groups, or for all groups with offsets in the source."""
 
     def __init__(self, args: argparse.Namespace, kafka: KafkaStore, zookeeper: ZooKeeperStore) -> None:
         self._args, self._kafka, self._zookeeper = args, kafka, zookeeper
@@ -152,7 +152,7 @@ class Migration:
         self._others = [group for group in everything if group not in set(self._groups)]
 
     def run(self) -> int:
-        """The status."""
+        """Run the remaining steps, and return the exit status."""
         if self._is_done():
             _say(f"nothing to do: the offsets of {len(self._groups)} group(s) are in {self._args.to} alone")
             return 0
@@ -172,7 +172,7 @@ class Migration:
         return self._switch_off()
 
     def _is_done(self) -> bool:
-        """Whether an earlier run has come to the end."""
+        """Whether an earlier run has completed."""
         if not self._forward:
             return self._state.storage == "zookeeper"
         return self._state.storage == "kafka" and not self._state.dual and not self._missing()
@@ -180,7 +180,7 @@ class Migration:
     # --- 1 ------------------------------------------------------------------------------------------------------------
 
     def _check(self) -> list[Problem]:
-        """What speaks against it. Nothing is changed yet."""
+        """Reasons not to migrate. Nothing has been changed yet."""
         problems = []
         if self._others and not self._args.leave_others:
             names = ", ".join(self._others[:3])
@@ -209,7 +209,7 @@ class Migration:
         if self._state.storage == "kafka" and self._state.dual:
             _say("step 2: dual commit is on")
             return
-        if self._forward and self._state.storage == "kafka":  # groups that do not run: with a journal
+        if self._forward and self._state.storage == "kafka":  # for groups that are not running: with a journal
             journals = Journals(self._args, self._kafka)
             quiet = [g for g in self._groups if not self._kafka.live_members(g) and not self._zookeeper.live_members(g)]
             rules = Rules(any_range=self._args.any_range)
@@ -228,7 +228,7 @@ class Migration:
         return state.down or f"{state.behind} offset(s) are behind"
 
     def _sync(self, group: str) -> list[Problem]:
-        """Let the log have what ZooKeeper has. The broker does that itself when a group that has members is read."""
+        """Bring the log up to date with ZooKeeper. If a group has members, reading it makes the broker do that."""
         positions = self._kafka.read(group)
         if self._kafka.live_members(group):
             return []
@@ -248,7 +248,7 @@ class Migration:
     # --- 3 ------------------------------------------------------------------------------------------------------------
 
     def _differs(self, group: str) -> str | None:
-        """Where a group differs. A position that moves meanwhile is between what it was before and after."""
+        """Where a group's stores differ. A moving position must lie between its values before and after."""
         if misfit(group):
             return None
         before, there = self._kafka.read(group), self._zookeeper.read(group)
@@ -284,7 +284,7 @@ class Migration:
         return None
 
     def _missing(self) -> list[Problem]:
-        """What ZooKeeper has and the log has not."""
+        """Offsets that are in ZooKeeper but not in the log."""
         problems = []
         for group in self._groups:
             there = self._zookeeper.read(group)
@@ -296,7 +296,7 @@ class Migration:
         return problems
 
     def _wait(self, why_not: Callable[[], str | None], what: str) -> None:
-        """Return when there is no reason left. Raises ClientError when the time is over."""
+        """Return when no reason to wait is left. Raises ClientError on a timeout."""
         while (reason := why_not()) is not None:
             if time.monotonic() > self._ends:
                 raise ClientError(f"not in {self._args.timeout:g} s: {what}: {reason}: dual commit stays on")

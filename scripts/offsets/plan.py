@@ -1,4 +1,4 @@
-"""What a copy of offsets would do, from what is here and what is there. Pure: it changes nothing and asks nobody."""
+"""Plans a copy of offsets from the source's and the target's positions. It is pure: no I/O, no changes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from barnabas.scripts.offsets.store import Bounds, Change, Partition, Position
 class Action(Enum):
     SET = "set"
     SAME = "is there"
-    AHEAD = "ahead there"  # somebody has read further there: left as it is, unless the copy is exact
+    AHEAD = "ahead there"  # a group has read further there: left alone, unless the copy is exact
     REFUSED = "refused"
 
 
 class Step(NamedTuple):
-    """What becomes of one partition."""
+    """What happens to one partition."""
 
     partition: Partition
     action: Action
@@ -33,10 +33,10 @@ def plan(
     exact: bool,
     any_range: bool,
 ) -> list[Step]:
-    """A step for each partition that is `here`. What only `there` has stays.
+    """A step for each partition that is `here`. Partitions only `there` stay as they are.
 
-    `exact` moves positions back, too; without it only forward. `bounds` are those of the logs there: a position beyond
-    them is refused, unless `any_range`.
+    `exact` also moves positions back; otherwise they move forward only. `bounds` are those of the target's logs: a
+    position outside them is refused, unless `any_range`.
     """
     steps = []
     for partition, position in sorted(here.items()):
@@ -57,7 +57,7 @@ def plan(
 
 
 def _says_no_less(old: Position, new: Position) -> bool:
-    """A place that keeps only offsets has no metadata to give: what is there is as good."""
+    """Whether the old position has the new one's metadata. A store that keeps only offsets has none to give."""
     return new.metadata in ("", old.metadata)
 
 

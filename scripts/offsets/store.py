@@ -1,4 +1,4 @@
-"""What a place that keeps committed offsets can do, whichever it is."""
+"""The interface of every store of committed offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Partition(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The offset of the next record that a group reads, and what it notes beside it. ZooKeeper has the offset only."""
+    """The offset of the next record that a group reads, and its metadata. ZooKeeper keeps the offset only."""
 
     offset: int
     metadata: str = ""
@@ -25,14 +25,14 @@ class Position(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What stands there, and what is to: None for no position."""
+    """The current position and the new one; None for no position."""
 
     old: Position | None
     new: Position | None
 
 
 class Problem(NamedTuple):
-    """Something that is wrong with one thing; the rest goes on."""
+    """A problem with one thing; the rest continues."""
 
     place: str
     reason: str
@@ -42,14 +42,14 @@ class Problem(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The offsets of a log: the first record's, and that behind the last one."""
+    """The offsets of a log: that of the first record, and the one after the last record."""
 
     start: int
     end: int
 
 
 class OffsetStore(Protocol):
-    """A place with offsets. Its methods raise ClientError where the place itself cannot be had."""
+    """A store of offsets. Its methods raise ClientError if the store cannot be reached."""
 
     @property
     def name(self) -> str:
@@ -57,22 +57,22 @@ class OffsetStore(Protocol):
 
     @property
     def problems(self) -> list[Problem]:
-        """What was found so far."""
+        """The problems found so far."""
 
     def groups(self) -> list[str]:
-        """All groups that have, or may have, offsets."""
+        """All groups that have offsets, or may have some."""
 
     def read(self, group: str) -> dict[Partition, Position]:
-        """All positions of a group; what cannot be read is a problem."""
+        """All positions of a group; what is unreadable becomes a problem."""
 
     def live_members(self, group: str) -> int:
-        """How many members a group has now: they would commit over what is written."""
+        """How many members a group has now. They would overwrite what is written here."""
 
     def write(self, group: str, changes: Mapping[Partition, Change]) -> dict[Partition, str]:
-        """Put new positions where the old ones still stand; the reason for each one that was not written."""
+        """Write new positions where the old ones are unchanged. Returns the reason for each one not written."""
 
     def bounds(self, partitions: Iterable[Partition]) -> Mapping[Partition, Bounds | None] | None:
-        """The logs of partitions, None for one that is not there. None for a place without logs."""
+        """The bounds of each partition's log, None for a missing partition. None for a store without logs."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""

@@ -1,4 +1,4 @@
-"""Carry out plans: note what stands there in the journal, write, and read back what was written."""
+"""Carries out plans: records the old positions in the journal, writes, and reads back what was written."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Rules(NamedTuple):
 
     exact: bool = False
     any_range: bool = False
-    live: bool = False  # groups with members, too
-    translate: str = ""  # how positions are found in logs that differ: see `translate`
+    live: bool = False  # whether to write groups with members, too
+    translate: str = ""  # how to find positions in logs that differ: see `translate`
 
 
 @dataclass
@@ -30,14 +30,14 @@ class Outcome:
     groups: int = 0
     counts: Counter[Action] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
-    #: Steps that somebody may want to see: all of a dry run.
+    #: Steps that the user may want to see: all of them in a dry run.
     shown: list[tuple[str, Step]] = field(default_factory=list)
 
     def wrong(self, place: str, reason: str) -> None:
         self.problems.append(Problem(place, reason))
 
     def summary(self, verb: str) -> str:
-        """One line."""
+        """What was done, in one line."""
         said = [f"{count} {action.value}" for action in Action if (count := self.counts[action])]
         return f"{self.groups} group(s), {self.counts.total()} partition(s) {verb}: {', '.join(said) or 'nothing'}"
 
@@ -50,9 +50,10 @@ def copy(
     journal: Callable[[], Journal] | None,
     told: Callable[[int], None],
 ) -> Outcome:
-    """Copy the positions of groups; without a `journal` nothing is written. `told` hears of each group that is done.
+    """Copy the positions of groups. Without a `journal`, nothing is written.
 
-    Raises ClientError where a place cannot be had any more; then the rest is not done.
+    `told` is called with the number of groups done. Raises ClientError if a store can no longer be reached; the rest is
+    then not done.
     """
     outcome = Outcome()
     for number, group in enumerate(names, 1):
@@ -85,7 +86,7 @@ def copy(
 
 
 def _is_quiet(group: str, here: OffsetStore | None, there: OffsetStore, rules: Rules, outcome: Outcome) -> bool:
-    """Whether a group may be written: its members, where it has any, would commit over what is."""
+    """Whether a group may be written. Its members, if it has any, would overwrite what is written."""
     if rules.live:
         return True
     for place in (here, there):
@@ -100,7 +101,7 @@ def _is_quiet(group: str, here: OffsetStore | None, there: OffsetStore, rules: R
 def _carry_out(
     group: str, changes: Mapping[Partition, Change], there: OffsetStore, journal: Journal, outcome: Outcome
 ) -> set[Partition]:
-    """Write, and read back; the partitions that do not stand as they should."""
+    """Write, read back, and return the partitions that are not as they should be."""
     journal.note(group, changes)
     failed = there.write(group, changes)
     now = there.read(group)
@@ -121,7 +122,7 @@ def undo(
     journal: Callable[[], Journal] | None,
     told: Callable[[int], None],
 ) -> Outcome:
-    """Put back what stood there before. What somebody has changed since stays, unless `exact`. Raises ClientError."""
+    """Put back the old positions. One that someone has changed since stays, unless `exact`. Raises ClientError."""
     outcome = Outcome()
     for number, (group, undos) in enumerate(entries.items(), 1):
         if not _is_quiet(group, None, there, rules, outcome):
@@ -157,7 +158,7 @@ def _offset(position: Position | None) -> int | None:
 
 
 class Difference(NamedTuple):
-    """A partition whose positions are not the same."""
+    """A partition whose positions differ."""
 
     group: str
     partition: Partition
@@ -171,7 +172,7 @@ def verify(
     names: list[str],
     told: Callable[[int], None],
 ) -> tuple[int, list[Difference]]:
-    """How many partitions were compared, and those that differ; what only `there` has is no difference."""
+    """How many partitions were compared, and those that differ. What is only `there` is not a difference."""
     count = 0
     found = []
     for number, group in enumerate(names, 1):

@@ -1,12 +1,12 @@
-"""Positions in one log as positions in another that holds the same records at other offsets.
+"""Translates positions between two logs that hold the same records at different offsets.
 
-A mirrored or restored topic begins elsewhere, or has gaps elsewhere. The record that a group would read next is looked
-for over there, by its time or by what it is:
+A mirrored or restored topic has other gaps or another beginning. The record that a group would read next is searched
+for in the other log, by its time or its content:
 
     time     the first record there that is not older
     content  the record there with the same key, timestamp and CRC of its value, near that time
 
-Where the group has read all, it is the last record that is looked for, and the position is behind it.
+If the group has read everything, the last record is searched for instead, and the position is the one after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.wire.batch import Record
 from barnabas.wire.crc import crc32c
 
 TIME, CONTENT = "time", "content"
-#: How many records are looked at for one with the same content.
+#: How many records are searched for one with the same content.
 WINDOW = 1000
 
 
@@ -32,11 +32,11 @@ class Logs(Protocol):
         """Up to `most` records from an offset on."""
 
     def offset_at(self, partition: Partition, timestamp: int) -> int | None:
-        """The offset of the first record that is not older, None if there is none."""
+        """The offset of the first record that is not older than a timestamp; None if there is none."""
 
 
 class Identity(NamedTuple):
-    """What a record is, wherever it lies."""
+    """What identifies a record, whatever its offset."""
 
     key: bytes | None
     timestamp: int
@@ -44,14 +44,14 @@ class Identity(NamedTuple):
 
 
 def identity_of(record: Record) -> Identity:
-    """The same for copies of a record."""
+    """The record's identity, which its copies share."""
     return Identity(record.key, record.timestamp, None if record.value is None else crc32c(record.value))
 
 
 def translate(
     here: Logs, there: Logs, positions: Mapping[Partition, Position], how: str, group: str
 ) -> tuple[dict[Partition, Position], list[Problem]]:
-    """The positions over there, and what could not be matched. Metadata is kept; leader epochs are of the old log."""
+    """The positions in the other log, and those without a match. Metadata is kept; old leader epochs are dropped."""
     bounds_here, bounds_there = here.bounds(list(positions)), there.bounds(list(positions))
     assert bounds_here is not None
     assert bounds_there is not None, "both places have logs"
@@ -68,7 +68,7 @@ def translate(
 
 
 class Unmatched(Exception):
-    """There is no such place in the other log."""
+    """The other log has no such position."""
 
 
 def _one(
@@ -93,7 +93,7 @@ def _one(
 
 
 def _same(there: Logs, partition: Partition, record: Record, other: Bounds) -> int:
-    """The offset of the one record that is the same."""
+    """The offset of the one identical record."""
     near = there.offset_at(partition, record.timestamp)
     start = max(other.start, other.end - WINDOW) if near is None else near
     wanted = identity_of(record)

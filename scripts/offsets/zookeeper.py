@@ -1,7 +1,7 @@
-"""Offsets in ZooKeeper as a place of `barnabas offsets`: see `client.zookeeper`.
+"""ZooKeeper as a store of offsets for `barnabas offsets`: see `client.zookeeper`.
 
-Each write is on the version of the znode that was read: a consumer that commits in between keeps what it has committed,
-and the partition is named.
+Each write depends on the znode version that was read. If a consumer commits in between, its commit stays and the
+partition is reported.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class ZooKeeperStore:
         for place, each in zip(places, told, strict=True):
             if isinstance(each, Failure):
                 self.problems.append(Problem(self._nodes.path(place), each.reason))
-            elif each is not None:  # else it was deleted since its parent was read
+            elif each is not None:  # otherwise it was deleted after its parent was read
                 self._found[place] = each
                 positions[Partition(*place[1])] = Position(each.offset)
         return positions
 
     def write(self, group: str, changes: Mapping[Partition, Change]) -> dict[Partition, str]:
-        """Transactions of some changes each. Raises ClientError."""
+        """Write in transactions of a few changes each. Raises ClientError."""
         if why := misfit(group):
             return dict.fromkeys(changes, why)
         writes = {}

@@ -1,4 +1,4 @@
-"""From when `export` begins, as a user writes it."""
+"""The start of an `export`, as a user writes it."""
 
 from __future__ import annotations
 

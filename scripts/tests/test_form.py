@@ -1,4 +1,4 @@
-"""How records look on a line: escapes, place-holders, and what would steer a terminal."""
+"""How records look on a line: escapes, placeholders, and terminal controls."""
 
 from __future__ import annotations
 

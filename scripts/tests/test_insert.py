@@ -1,4 +1,4 @@
-"""INSERT, taken apart: any literals there and back, and the place of what is none."""
+"""The parser for INSERT: round trips of any literals, and the position of errors."""
 
 from __future__ import annotations
 

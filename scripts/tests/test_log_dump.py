@@ -1,4 +1,4 @@
-"""`log dump`: what it says of whole, reserved and damaged segments."""
+"""`log dump`: its output for sound, preallocated and damaged segments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def segment(folder: Path, *batches: bytes, name: str = f"{0:020d}.log") -> Path:
 
 def batch(first: int, *values: bytes) -> bytes:
     data = bytearray(build_batch([Record(b"key", value, 0, (("h", b"1"),)) for value in values]))
-    data[:8] = first.to_bytes(8, "big")  # outside of the CRC
+    data[:8] = first.to_bytes(8, "big")  # not covered by the CRC
     return bytes(data)
 
 

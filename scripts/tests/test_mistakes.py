@@ -1,4 +1,4 @@
-"""Mistakes that are told before anybody is asked, and habits from other databases."""
+"""Mistakes that are reported before anybody is asked, and habits from other databases."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_line_without_its_key_is_named() -> None:
 
 
 class Gathering:
-    """A sender as far as `lines_of` knows one: `sent` are the batches."""
+    """The part of a sender that `lines_of` uses; `sent` are the batches."""
 
     def __init__(self) -> None:
         self.gathered: list[bytes] = []
@@ -80,7 +80,7 @@ def test_lines_are_those_of_the_file_however_they_come(pieces: list[bytes], end:
 
 
 def test_what_is_there_is_sent_while_the_pipe_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lines that are there are sent together, and the reader then waits for more: nothing is sent in vain."""
+    """Available lines are sent together, and the reader then waits for more: no empty sends."""
     monkeypatch.setattr(produce, "LINGER_SECONDS", 0.01)
     reading, writing = os.pipe()
     sender = Gathering()

@@ -1,6 +1,6 @@
 """Which package may import which: the layout of the folders is the architecture.
 
-A room imports from the rooms that the table gives it, and of storage only the doors. Tests may import anything.
+A room may import only from the rooms that the table lists, and from storage only the doors. Tests may import anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).resolve().parents[2] / "barnabas"
 
-#: Room: the rooms that it may import from, besides itself.
+#: Each room, and the rooms that it may import from besides itself.
 ALLOWED = {
     "wire": set(),
     "storage": {"wire"},
@@ -26,11 +26,11 @@ ALLOWED = {
     "scripts": {"wire", "client", "streams", "connect"},
     "testing": {"wire", "storage", "broker", "client"},
 }
-#: Files that may import more: the command knows every room.
+#: Files that may import more: the command uses every room.
 MORE = {"scripts/cli.py": {"broker"}}
-#: Rooms that are loaded only by a function that needs them: they bring packages that not everybody has, or take long.
+#: Rooms that may only be imported inside functions: they need optional packages, or take long to load.
 LAZILY = {("scripts", "streams"), ("scripts", "broker"), ("scripts", "connect")}
-#: The modules of storage that others may import, by who does.
+#: The modules of storage that other rooms may import, by room.
 DOORS = {
     "groupcoord": {"vnode"},
     "broker": {
@@ -40,7 +40,7 @@ DOORS = {
     "streams": {"log_reader", "errors"},
     "testing": {"io"},
 }
-#: Rooms inside a room: the other rooms in it that each may import from. What stands at its top is for all.
+#: Rooms inside a room, and the inner rooms that each may import from. Modules at the room's top are open to all.
 INNER: dict[str, dict[str, set[str]]] = {
     "broker": {
         "apis": {
@@ -75,7 +75,7 @@ INNER: dict[str, dict[str, set[str]]] = {
         "transactions": {"log"},
     },
 }
-#: Of an inner room, the modules that another one may import, where it is not all of them.
+#: The modules of an inner room that another one may import, if not all of them.
 INNER_DOORS = {
     ("broker/jobs", "metadata"): {"image", "producer_ids", "topic_manager"},
     ("broker/jobs", "between"): {"envelopes", "forwarding", "peers"},
@@ -91,13 +91,13 @@ INNER_DOORS = {
         *("credentials", "features", "image", "placement", "producer_ids", "tokens", "topic_manager"),
     },
 }
-#: The broker is no client of Kafka. Of ZooKeeper it is, and key stores are the same on both sides,
-#: as are what a URL has, the partition of a key, and how one logs in, which nodes do at each other.
+#: The broker is not a client of Kafka. It is a client of ZooKeeper, and shares with clients the key stores, the
+#: handling of URLs, the partition of a key, and the login, which nodes use with each other.
 BROKERS_CLIENTS = {"keystores", "partitioner", "sasl", "urls", "zookeeper"}
 
 
 class Import(NamedTuple):
-    """A file imports a module; `lazy` if only when a function of it runs."""
+    """A file's import of a module; `lazy` if it happens only inside a function."""
 
     file: str
     line: int
@@ -114,13 +114,13 @@ class Import(NamedTuple):
 
     @property
     def inner_room(self) -> str:
-        """The room inside the room that the file is in; "" at its top."""
+        """The inner room that the file is in; "" at the room's top."""
         parts = self.file.split("/")
         return parts[1] if len(parts) > 2 else ""
 
 
 def imports_of(file: str, text: str) -> Iterator[Import]:
-    """Every import of the project in a file's text, also those by name."""
+    """Every import of the project's modules in a file's text, including imports of single names."""
 
     def walk(node: ast.AST, lazy: bool) -> Iterator[Import]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -141,7 +141,7 @@ def _modules(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom):
         assert node.level == 0, "imports are absolute"
         module = node.module or ""
-        # `from barnabas.storage import index` is of storage.index; a name that is no module does no harm.
+        # `from barnabas.storage import index` imports storage.index; a name that is not a module does no harm.
         is_folder = (PACKAGE.parent / module.replace(".", "/")).is_dir()
         return [f"{module}.{alias.name}" for alias in node.names] if is_folder else [module]
     if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "_lazy"):
@@ -150,7 +150,7 @@ def _modules(node: ast.AST) -> list[str]:
 
 
 def wrong(found: Import) -> str | None:
-    """What is wrong with an import; None if nothing is."""
+    """Why an import is forbidden; None if it is allowed."""
     if found.of == found.room:
         return _wrong_inside(found)
     if found.of not in ALLOWED[found.room] | MORE.get(found.file, set()):
@@ -165,7 +165,7 @@ def wrong(found: Import) -> str | None:
 
 
 def _wrong_inside(found: Import) -> str | None:
-    """What is wrong with an import from the same room, by the rooms inside it."""
+    """Why an import inside the same room is forbidden by its inner rooms."""
     inner, (of, *module) = INNER.get(found.room, {}), found.module.split(".")[2:]
     if found.inner_room not in inner or of not in inner or of == found.inner_room:
         return None
@@ -180,7 +180,7 @@ def _wrong_inside(found: Import) -> str | None:
 
 @cache
 def all_imports() -> list[Import]:
-    """Those of every Python file of the rooms, tests left out."""
+    """The imports of every Python file of the rooms, except tests."""
     found: list[Import] = []
     for room in ALLOWED:
         folder = (PACKAGE / room).resolve()
@@ -229,8 +229,8 @@ def test_the_inner_tables_name_nothing_that_nobody_needs() -> None:
     assert doors == INNER_DOORS
 
 
-#: Who makes and drops vnodes, counts them, or serves nobody. All others come to a partition by `Partitions`, which
-#: checks.
+#: Modules that create and drop vnodes, count them, or serve no client. All others reach a partition through
+#: `Partitions`, which checks the rights.
 VNODES = {
     *("partitions.py", "node.py", "metadata/topic_manager.py", "clean_logs.py", "stopped_users.py"),
     *("metrics/watch.py", "metrics/collector.py"),
@@ -242,7 +242,7 @@ def test_one_door_leads_from_a_partition_to_its_vnode() -> None:
     place = re.compile(r"(directory|data_dir|partitions|node|self)\._?vnodes\b")
     files = [path for path in folder.rglob("*.py") if "tests" not in path.parts]
     used = {str(path.relative_to(folder)) for path in files if place.search(path.read_text())}
-    assert used - {"apis/fetch.py"} == VNODES  # which has a dict of that name
+    assert used - {"apis/fetch.py"} == VNODES  # fetch.py has a dict of that name
 
 
 def test_what_is_against_the_rule_is_seen() -> None:

@@ -1,4 +1,4 @@
-"""Rows as text: tables, upright rows, CSV, JSON; and nothing that steers a terminal."""
+"""Rows as text: tables, vertical rows, CSV, JSON; and no terminal controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may come next in a statement, and when one is whole."""
+"""What may come next in a statement, and when a statement is complete."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from barnabas.storage.config import LogConfig
-from barnabas.storage.errors import StorageError
+from barnabas.storage.errors import NotLeaderError, StorageError
 from barnabas.storage.flusher import ALONE_SECONDS, SPOT_BYTES, Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.local_vnode import LocalVnode
@@ -116,6 +116,16 @@ async def test_a_failed_fsync_refuses_all_who_wait_and_leaves_other_vnodes_alone
         await flusher.flushed(other, result.last_offset + 1)
         assert other.high_watermark == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_who_begins_to_wait_when_another_node_is_to_lead_the_partition_is_told_at_once(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", LogConfig())
+    flusher = Flusher(Io())
+    end = vnode.append(one(b"v"), now_ms=NOW).last_offset + 1
+    vnode.resign(NotLeaderError("another node is to lead t-0"))
+    told: list[StorageError | None] = []
+    flusher.when_flushed(vnode, end, lambda: told.append(vnode.error))
+    assert [type(error) for error in told] == [NotLeaderError]
 
 
 async def test_the_page_cache_policy_flushes_by_count(tmp_path: Path) -> None:

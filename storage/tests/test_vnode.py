@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import traceback
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -483,6 +484,17 @@ def test_the_indexes_say_what_kafkas_dump_tool_checks(tmp_path: Path) -> None:
         assert found == sorted(set(found))
         assert all(headers[offset].max_timestamp == timestamp for timestamp, offset in found)
         assert found[-1][0] == max(header.max_timestamp for header in headers.values())
+
+
+def test_an_error_that_many_clients_meet_keeps_nothing_of_them(tmp_path: Path) -> None:
+    vnode = created(tmp_path / "t-0", SMALL)
+    vnode.abandon()
+    frames = set()
+    for _ in range(3):
+        with pytest.raises(StorageError) as caught:
+            vnode.append(one(b"v"), now_ms=NOW)
+        frames.add(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    assert len(frames) == 1, "each raise adds to the error's traceback"
 
 
 def test_a_vnode_whose_folder_is_gone_is_offline(tmp_path: Path) -> None:

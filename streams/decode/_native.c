@@ -43,7 +43,7 @@ typedef struct {
     int32_t rows;
 } Out;
 
-/* A length and so many bytes; a length of -1 is null. */
+/* A length and that many bytes; a length of -1 is null. */
 static inline int blob(const uint8_t **pos, const uint8_t *end, const uint8_t **start, int64_t *size) {
     if (!number(pos, end, 32, size) || *size < -1 || *size > end - *pos) return 0;
     *start = *pos;
@@ -120,7 +120,7 @@ static int batch(const Batch *b, Out *out) {
     return pos == stop;
 }
 
-/* A block of `size` bytes in the result tuple; zeroed if asked for. */
+/* A block of `size` bytes in the result tuple; zeroed on request. */
 static void *block(PyObject *result, Py_ssize_t *at, Py_ssize_t size, int zeroed) {
     PyObject *made = PyByteArray_FromStringAndSize(NULL, size);
     if (made == NULL) return NULL;

@@ -17,7 +17,7 @@ Backend = Callable[[Sequence[Records], Sequence[str]], tuple[int, dict[str, pa.A
 
 @cache
 def backend() -> Backend:
-    """The C decoder if it was built, else the one in Python; the latter is logged, once."""
+    """The C decoder if it was built, otherwise the one in Python. The latter is logged once."""
     try:
         from barnabas.streams.decode.native import decode_native
     except ImportError:
@@ -27,7 +27,7 @@ def backend() -> Backend:
 
 
 def decode(records: Sequence[Records], columns: Sequence[str]) -> tuple[int, dict[str, pa.Array]]:
-    """The number of wanted records, and of each column of `SCHEMA` that is asked for an array of that length.
+    """The number of wanted records, and an array of that length for each requested column of `SCHEMA`.
 
     Timestamps are milliseconds since 1970 in UTC. Raises KafkaError INVALID_RECORD for damaged records.
     """

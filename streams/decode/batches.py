@@ -16,7 +16,7 @@ _MAX_OFFSET = 2**63 - 1
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction: its producer, and the first and last offset (inclusive) that it may have written to."""
+    """An aborted transaction: its producer, and the first and last offset (inclusive) that may belong to it."""
 
     producer_id: int
     first_offset: int
@@ -24,7 +24,7 @@ class Aborted(NamedTuple):
 
 
 class AbortedSet:
-    """Aborted transactions, to be asked of each batch."""
+    """The aborted transactions, for checking each batch."""
 
     __slots__ = ("_by_producer",)
 
@@ -46,7 +46,7 @@ NONE_ABORTED = AbortedSet()
 
 
 class Records(NamedTuple):
-    """The decompressed records of one batch, of which those with `lo <= offset < hi` are wanted."""
+    """The decompressed records of one batch. Those with `lo <= offset < hi` are wanted."""
 
     header: BatchHeader
     data: BytesLike
@@ -65,9 +65,9 @@ def open_batch(
 ) -> tuple[Records | None, int]:
     """The records of the batch at `position` of `buf`, and the position in bytes after it.
 
-    The records are None where nothing of the batch is wanted: outside [lo, hi), a control batch, or aborted; the CRC is
-    checked all the same, as it covers what says so. Raises KafkaError: CORRUPT_MESSAGE or INVALID_RECORD, which
-    is `TooLarge` for records of more than `most` bytes.
+    The records are None if nothing of the batch is wanted: it is outside [lo, hi), a control batch, or aborted. The CRC
+    is checked even then, because the fields that decide this are covered by it. Raises KafkaError: CORRUPT_MESSAGE,
+    INVALID_RECORD, or `TooLarge` for records of more than `most` bytes.
     """
     header = batch.check(buf, position)
     end = position + header.size_in_bytes

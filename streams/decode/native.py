@@ -11,7 +11,7 @@ from barnabas.streams.decode.batches import Records
 from barnabas.streams.decode.types import HEADER, HEADERS, SCHEMA
 from barnabas.wire.errors import ErrorCode, KafkaError
 
-# The C side's numbers of the columns, in the order in which it returns their buffers.
+# The C side's numbers of the columns, in the order of its returned buffers.
 _FLAGS = {"offset": 4, "timestamp": 8, "timestampType": 16, "key": 1, "value": 2, "headers": 32}
 
 

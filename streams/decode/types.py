@@ -7,7 +7,7 @@ import pyarrow as pa
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
 
-#: Headers are null where a record has none.
+#: Headers are null if a record has none.
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.binary()),

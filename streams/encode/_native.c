@@ -66,7 +66,7 @@ static inline uint8_t *put_blob(uint8_t *to, Blob blob) {
     return to;
 }
 
-/* Whether the blob at `row` lies in the data. */
+/* Whether the blob at `row` is inside the data. */
 static inline int is_sound(const Blobs *blobs, int64_t row) {
     const int64_t *offsets = (const int64_t *)blobs->offsets.buf + blobs->first + row;
     return 0 <= offsets[0] && offsets[0] <= offsets[1] && offsets[1] <= blobs->data.len;

@@ -94,7 +94,7 @@ static char *put_digits(char *to, double number) {
     return scientific ? to + sprintf(to, "E%d", exponent) : to;
 }
 
-/* As few digits as give the number back. Those with few behind the point, which most are, need no search for them. */
+/* As few digits as read back as the number. Numbers with few decimals, which most are, need no search. */
 static char *put_double(char *to, double number) {
     static const double powers[] = {1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
     static const uint64_t wholes[] = {10, 100, 1000, 10000, 100000, 1000000};
@@ -153,7 +153,7 @@ static int put_escaped(Out *out, const uint8_t *text, Py_ssize_t size) {
     return 1;
 }
 
-/* A text between quotes; what is no UTF-8 in it is replaced. */
+/* A quoted text; invalid UTF-8 in it is replaced. */
 static int put_text(Out *out, const uint8_t *text, Py_ssize_t size) {
     Py_ssize_t plain = 0;
     while (plain < size && text[plain] < 0x80) plain++;
@@ -249,7 +249,7 @@ static PyObject *write_objects(PyObject *self, PyObject *args) {
         Column *c = &columns[i];
         ok = PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "y#iz*z*z*n", &c->prefix, &c->prefix_size, &c->kind,
                               &c->valid, &c->values, &c->data, &c->first);
-        if (!ok) { /* what it had taken it has released */
+        if (!ok) { /* it has released what it had taken */
             count = i;
             break;
         }

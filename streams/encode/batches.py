@@ -16,24 +16,24 @@ from barnabas.wire.batch import HEADER_SIZE, NO_PRODUCER_ID, assemble_batch
 from barnabas.wire.compression import CompressionType
 
 _MAX_INT32 = 2**31 - 1
-TRANSACTIONAL = 0x10  # of a batch's attributes
+TRANSACTIONAL = 0x10  # a flag in a batch's attributes
 _LEADER_EPOCH = 0  # the broker sets it
 
 Backend = Callable[[Columns], Writer]
 
 
 class Encoded(NamedTuple):
-    """One record batch, and what it covers."""
+    """One record batch, and the offsets that it covers."""
 
-    data: bytes  # magic 2, CRC32C right
-    base_offset: int  # the first offset that it covers
-    next_offset: int  # one after the last that it covers
+    data: bytes  # magic 2, with a valid CRC32C
+    base_offset: int  # the first covered offset
+    next_offset: int  # the offset after the last covered one
     count: int  # type: ignore[assignment]  # records in it; hides a method of tuples that nobody needs
 
 
 @cache
 def backend() -> Backend:
-    """The C encoder if it was built, else the one in Python; the latter is logged, once."""
+    """The C encoder if it was built, otherwise the one in Python. The latter is logged once."""
     try:
         from barnabas.streams.encode.native import writer_in_c
     except ImportError:
@@ -52,15 +52,16 @@ def encode(
     max_bytes: int = 1 << 20,
     transaction_sequence: int | None = None,
 ) -> Iterator[Encoded]:
-    """Batches with the records of `rows` in order, the first from `base_offset` on, each next one where one ended.
+    """Batches with the records of `rows`, in order and without gaps between the batches, starting at `base_offset`.
 
-    `rows` has the columns `offset` (int64, strictly going up, from `base_offset` on), `timestamp` (ms or us; null is no
-    timestamp), `key`, `value` (binary or string) and `headers` (list<struct<key: string, value: binary>>); all but
-    `offset` may be missing or null, and there may be others. A batch has at most `max_bytes` before compression, its
-    header included, or one record. A gap in the offsets too long for a batch is covered by empty ones. With
-    `transaction_sequence` the batches are part of a transaction, and the first record has this sequence number.
+    `rows` has the columns `offset` (int64, strictly increasing, from `base_offset` on), `timestamp` (ms or us; null is
+    no timestamp), `key`, `value` (binary or string) and `headers` (list<struct<key: string, value: binary>>). All
+    except `offset` may be missing or null, and there may be other columns. A batch has at most `max_bytes` before
+    compression, including its header, or a single record. A gap in the offsets that is too long for a batch is covered
+    by empty batches. With `transaction_sequence` the batches belong to a transaction, and the first record has this
+    sequence number.
 
-    Raises ValueError for other rows, before the first batch, and for a record that no batch can hold.
+    Raises ValueError for invalid rows, before the first batch, and for a record that no batch can hold.
     """
     columns = columns_of(rows, base_offset)
     transactional = transaction_sequence is not None
@@ -110,7 +111,6 @@ def empty(
     timestamp_ms: int,
 ) -> Encoded:
     """A batch without records that covers `base_offset` to `next_offset - 1`, as Kafka's log cleaner keeps them.
-
     Raises ValueError for a range without offsets, or with more than 2^31 - 1.
     """
     if base_offset < 0 or not 0 < next_offset - base_offset <= _MAX_INT32:

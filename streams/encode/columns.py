@@ -14,22 +14,22 @@ _BLOBS = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.nul
 
 
 class Columns(NamedTuple):
-    """Arrays of one length, none of them null but `key`, `value` and `contents`.
+    """Arrays of equal length. Only `key`, `value` and `contents` may contain nulls.
 
-    Headers stand in one row of `names` and `contents` each; those of row i are at `lists[i]` to `lists[i + 1] - 1`.
+    `names` and `contents` have one row for each header; those of row i are at `lists[i]` to `lists[i + 1] - 1`.
     """
 
     offset: pa.Array  # int64
     timestamp: pa.Array  # int64, ms since 1970 or -1
     key: pa.Array  # large_binary
     value: pa.Array  # large_binary
-    lists: pa.Array  # int64, one more than rows
+    lists: pa.Array  # int64, one more than there are rows
     names: pa.Array  # large_string
     contents: pa.Array  # large_binary
 
 
 def columns_of(rows: pa.RecordBatch, base_offset: int) -> Columns:
-    """The columns of `rows`; see `streams.encode.encode`. Raises ValueError for rows that make no records."""
+    """The columns of `rows`; see `streams.encode.encode`. Raises ValueError for rows that cannot become records."""
     if base_offset < 0:
         raise ValueError(f"base offset {base_offset}: offsets begin at 0")
     lists, names, contents = _headers(_column(rows, "headers", HEADERS))
@@ -62,7 +62,7 @@ def _offsets(rows: pa.RecordBatch, base_offset: int) -> pa.Array:
 
 
 def _timestamps(times: pa.Array) -> pa.Array:
-    """Milliseconds; microseconds are cut off."""
+    """Milliseconds; microseconds are truncated."""
     if not pa.types.is_timestamp(times.type) or times.type.unit not in ("ms", "us"):
         raise ValueError(f"the column timestamp is of type {times.type}: expected timestamp[ms] or timestamp[us]")
     millis = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
@@ -91,5 +91,5 @@ def _headers(headers: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     if pairs["key"].null_count:
         raise ValueError("a header without a key")
     names = pairs["key"].cast(pa.large_string())
-    names.validate(full=True)  # that they are UTF-8
+    names.validate(full=True)  # checks that they are UTF-8
     return lists, names, _blobs("headers.value", pairs["value"])

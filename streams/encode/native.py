@@ -30,6 +30,9 @@ def _numbers(array: pa.Array) -> pa.Buffer:
 
 
 def _blobs(array: pa.Array) -> tuple[pa.Buffer | None, pa.Buffer | None, pa.Buffer | None, int, int]:
-    """Validity, offsets, data, the rows before the first one and from it on. An empty buffer may be None."""
+    """Validity, offsets, data, and how many rows come before the first one and from it on.
+
+    An empty buffer may be None.
+    """
     valid, offsets, data = array.buffers()
     return valid, offsets, data, array.offset, len(array)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from barnabas.streams.native import warn_not_built
 
-#: The C side's numbers of the types: the width of whole numbers, and for the others more than that.
+#: The C side's numbers of the types: the width for integers, greater numbers for the others.
 _KINDS = {pa.bool_(): 0, pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8, pa.string(): 16, pa.float64(): 24}
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _SPECIAL = re.compile(r'[\x00-\x1f"\\]')
@@ -24,20 +24,22 @@ Column = tuple[str, pa.Array]
 
 
 def can_write(kind: pa.DataType) -> bool:
-    """Whether columns of a type can be in an object."""
+    """Whether columns of this type can be in an object."""
     return kind in _KINDS
 
 
 def objects(columns: Sequence[Column]) -> pa.Array:
-    """An object for each row, as large_binary. The columns, one or more, are of types that `can_write` knows, and of
-    one length; what is no UTF-8 in a text is replaced by U+FFFD.
+    """An object for each row, as large_binary.
+
+    The columns (at least one) have types that `can_write` accepts, and equal lengths. Invalid UTF-8 in a text is
+    replaced by U+FFFD.
     """
     return _writer()(columns)
 
 
 @cache
 def _writer() -> Callable[[Sequence[Column]], pa.Array]:
-    """The C side if it was built; that it was not is logged, once."""
+    """The C writer if it was built. If it was not, that is logged once."""
     try:
         from barnabas.streams.encode import _objects  # noqa: F401
     except ImportError:
@@ -47,7 +49,7 @@ def _writer() -> Callable[[Sequence[Column]], pa.Array]:
 
 
 def in_c(columns: Sequence[Column]) -> pa.Array:
-    """See `objects`. Raises ImportError where it was not built."""
+    """See `objects`. Raises ImportError if it was not built."""
     from barnabas.streams.encode._objects import write
 
     rows = len(columns[0][1])
@@ -94,7 +96,7 @@ def _quoted(text: str) -> bytes:
 
 
 def _number(number: float) -> str:
-    """As Java's Double.toString has it: plain from 0.001 to ten million, else with an exponent."""
+    """The number as Java's Double.toString writes it: plain from 0.001 to ten million, otherwise with an exponent."""
     if not math.isfinite(number):
         return '"NaN"' if number != number else '"Infinity"' if number > 0 else '"-Infinity"'
     sign = "-" if math.copysign(1, number) < 0 else ""

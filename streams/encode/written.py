@@ -10,7 +10,7 @@ class Written(NamedTuple):
     """The encoded records of one batch, uncompressed and without its header."""
 
     records: bytes
-    end: int  # the row after the last one
+    end: int  # the row after the last encoded one
     max_timestamp: int  # ms since 1970; -1 if no record has one
 
 

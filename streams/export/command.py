@@ -25,7 +25,7 @@ FORMATS = ("raw", "json")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What the user asks for. Without `since_ms` (ms since 1970) a partition begins with its oldest record."""
+    """The user's request. Without `since_ms` (ms since 1970), a partition begins with its oldest record."""
 
     topics: tuple[str, ...]
     data_dir: str
@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct):
-    """What an export wrote, how long it took, and what went wrong: a line for each partition that did."""
+    """What an export wrote, how long it took, and one line for each partition that failed."""
 
     rows: int = 0
     files: int = 0
@@ -50,9 +50,9 @@ class Totals(msgspec.Struct):
 
 
 def export(request: Request, out: TextIO = sys.stderr) -> Totals:
-    """Write all that is durable now and not yet exported; its progress goes to `out`.
+    """Write everything that is durable now and not yet exported. Progress is shown on `out`.
 
-    Raises WalError before anything is written; what fails later is in the totals.
+    Raises WalError before anything is written; later failures are in the totals.
     """
     began = time.monotonic()
     log_dir = LogDir(request.data_dir)

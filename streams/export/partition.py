@@ -24,7 +24,7 @@ REMEDY = "export to another folder"
 
 
 class ExportPlan(msgspec.Struct, frozen=True):
-    """What holds for all partitions. Without `since_ms` (ms since 1970) they begin with their oldest record."""
+    """The settings for all partitions. Without `since_ms` (ms since 1970), they begin with their oldest records."""
 
     data_dir: str
     to: str
@@ -34,7 +34,7 @@ class ExportPlan(msgspec.Struct, frozen=True):
     since_ms: int | None = None
 
     def rows(self) -> Rows:
-        """How the files' rows are made; a row always has its offset. Raises WalError for a schema that makes none."""
+        """How to make the files' rows; a row always has its offset. Raises WalError for an invalid schema."""
         target = parse_ddl(self.schema or _RAW)
         if self.offset_column not in target.names:
             target = target.append(pa.field(self.offset_column, pa.int64()))
@@ -47,9 +47,9 @@ class ExportPlan(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A partition whose records from `earliest` to before `end` are there to be read.
+    """A partition whose records from `earliest` to before `end` can be read.
 
-    `topic_id` goes into the files, so that a later run knows a new topic of the same name.
+    `topic_id` goes into the files, so that a later run recognizes a new topic of the same name.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct):
-    """What a task did: rows, files and bytes written, and lines for the user."""
+    """What a task did: the rows, files and bytes written, and messages for the user."""
 
     rows: int = 0
     files: int = 0
@@ -77,7 +77,7 @@ class Outcome(msgspec.Struct):
 
 
 def export_partition(plan_: ExportPlan, work: Work) -> Outcome:
-    """Write what is not written yet. Errors are told in the outcome; what is finished before one stays."""
+    """Write what is not written yet. Errors are reported in the outcome; files completed before one stay."""
     outcome = Outcome()
     try:
         with opened(Path(plan_.to), work.key) as folder:
@@ -117,9 +117,9 @@ def _write(plan_: ExportPlan, work: Work, start: int, folder: Path, outcome: Out
 
 
 class _Files:
-    """Rows to one file after the other.
+    """Writes rows to one file after the other.
 
-    A file is finished when a row too many comes up, so that the last one stands for all offsets up to the end.
+    A file is only finished when another row comes, so that the last file can stand for all offsets up to the end.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class _Files:
             at += part.num_rows
 
     def finish(self, end: int) -> None:
-        """Finish the file, if there is one, as standing for all offsets before `end`."""
+        """Finish the current file, if there is one. It stands for all offsets before `end`."""
         if self._file is not None:
             self._outcome.bytes += self._file.finish(end - 1)
             self._outcome.rows += self._file.rows
@@ -151,6 +151,6 @@ class _Files:
             self._file, self._start = None, end
 
     def close(self) -> None:
-        """Let go of a file that is not finished."""
+        """Abandon an unfinished file."""
         if self._file is not None:
             self._file.close()

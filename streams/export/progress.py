@@ -18,16 +18,16 @@ class Seen(NamedTuple):
     rows: int
     bytes: int
     done: int  # partitions
-    part: float  # of the offsets that are to be exported, 0 to 1
+    part: float  # of the offsets to export, from 0 to 1
 
     def text(self, partitions: int) -> str:
-        """All of it, for people."""
+        """The progress as text."""
         size = megabytes(self.bytes)
         return f"{self.part:.0%}, {self.rows:,} rows, {size}, {self.done} of {partitions} partitions"
 
 
 class Progress:
-    """Looks at the files of the partitions. What was there at its making is an earlier run's."""
+    """Watches the partitions' files. Files that exist at its creation belong to an earlier run."""
 
     def __init__(self, to: Path, works: Sequence[Work]) -> None:
         self._folders = {work: partition_folder(to, work.key) for work in works}
@@ -35,7 +35,7 @@ class Progress:
         self._rows: dict[Path, int] = {}
 
     def look(self) -> Seen:
-        """Read the names of the files, and of new ones the number of rows."""
+        """Read the files' names, and the row counts of new ones."""
         rows = size = done = offsets = 0
         for work, folder in self._folders.items():
             reached = begun = self._begun[work]
@@ -52,11 +52,11 @@ class Progress:
         return Seen(rows, size, done, offsets / total if total else 1.0)
 
     def told(self) -> tuple[float, str]:
-        """The part that is done, and all of it for people."""
+        """The part that is done, and the progress as text."""
         seen = self.look()
         return seen.part, seen.text(len(self._folders))
 
 
 def megabytes(size: int) -> str:
-    """Bytes for people."""
+    """A number of bytes as text."""
     return f"{size / 1e6:,.1f} MB"

@@ -24,7 +24,7 @@ _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0
 
 
 def check() -> None:
-    """Raises WalError unless there is Spark, and a Java that is new enough for it."""
+    """Raises WalError if Spark is missing, or a Java that is new enough for it."""
     if importlib.util.find_spec("pyspark") is None:
         raise WalError(f"the export needs pyspark: {SPARK_REMEDY}")
     try:
@@ -34,13 +34,13 @@ def check() -> None:
 
 
 def run(master: str, plan: ExportPlan, works: Sequence[Work], captured: CapturedOutput) -> list[Outcome]:
-    """The outcome of every task. Raises WalError if Spark does not start, or loses one."""
+    """The outcome of every task. Raises WalError if Spark does not start or a task is lost."""
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException, PySparkRuntimeError
 
     settings = _SETTINGS | {"spark.driver.extraJavaOptions": options(brief=True)}
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the workers take the first python3 that they find
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers use the first python3 in the path
     if VARIABLE in os.environ:
         settings |= {f"spark.executorEnv.{VARIABLE}": os.environ[VARIABLE]}
     if master.startswith("local"):

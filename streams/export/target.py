@@ -21,12 +21,12 @@ _MARKER = "_barnabas_export.json"
 _TEMPORARY = ".tmp"
 _NAME = re.compile(r"(\d{20})-(\d{20})\.parquet")
 _ROW_GROUP_BYTES = 32 << 20
-# In the metadata of each Parquet file.
+# A key in each Parquet file's metadata.
 _TOPIC_ID = b"barnabas.topic.id"
 
 
 class Span(NamedTuple):
-    """The offsets that a file stands for, both inclusive; not each of them needs to have a record."""
+    """The offsets that a file stands for, both inclusive. Not every one of them needs to have a record."""
 
     first: int
     last: int
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 @contextmanager
 def claim(to: Path, marks: Mapping[str, str]) -> Iterator[None]:
-    """Make the folder, or go on in one with the same marks; held against other exports until left. Raises WalError."""
+    """Create the folder, or continue one with the same marks. It is locked until the context ends. Raises WalError."""
     with ExitStack() as stack:
         try:
             to.mkdir(parents=True, exist_ok=True)
@@ -70,15 +70,15 @@ def _mark(to: Path, marks: Mapping[str, str]) -> None:
 
 
 def partition_folder(to: Path, key: TopicPartition) -> Path:
-    """Where the files of a partition lie; Spark reads `topic` and `partition` as columns out of the path."""
+    """The folder for a partition's files. Spark reads `topic` and `partition` as columns from this path."""
     return to / f"topic={key[0]}" / f"partition={key[1]}"
 
 
 @contextmanager
 def opened(to: Path, key: TopicPartition) -> Iterator[Path]:
-    """The folder of a partition, made where it is missing, without what a killed run left half written.
+    """The folder of a partition, created if needed, and cleared of a killed run's incomplete files.
 
-    Nobody else has it meanwhile: a worker may outlive its killed run by a moment, and is waited for.
+    It is locked meanwhile. A worker may outlive its killed run by a moment, and is waited for.
     """
     folder = partition_folder(to, key)
     if not folder.exists():
@@ -96,7 +96,7 @@ def opened(to: Path, key: TopicPartition) -> Iterator[Path]:
 
 
 def finished(folder: Path) -> dict[Span, Path]:
-    """The whole files of a partition, in order; none where there is no folder."""
+    """The complete files of a partition, in order; empty if there is no folder."""
     found = {}
     try:
         for one in folder.iterdir():
@@ -109,15 +109,15 @@ def finished(folder: Path) -> dict[Span, Path]:
 
 
 def position(folder: Path) -> int | None:
-    """The offset after the last one that is exported; None where nothing is."""
+    """The offset after the last exported one; None if there is none."""
     spans = finished(folder)
     return max(span.last for span in spans) + 1 if spans else None
 
 
 def exported_topic_id(folder: Path) -> str:
-    """Of the topic whose records the last file has; nothing where there is no file, or one that does not say it.
+    """The id of the topic in the last file; empty without a file, or if the file does not say.
 
-    Raises WalError when the file cannot be read.
+    Raises WalError if the file cannot be read.
     """
     files = list(finished(folder).values())
     if not files:
@@ -131,7 +131,7 @@ def exported_topic_id(folder: Path) -> str:
 
 
 class ParquetFile:
-    """A file in the making, temporary until `finish`. Rows are kept back until they make a row group."""
+    """An unfinished file, temporary until `finish`. Rows are buffered until they make a row group."""
 
     def __init__(self, folder: Path, schema: pa.Schema, first: int, topic_id: str) -> None:
         self.rows = 0
@@ -149,7 +149,7 @@ class ParquetFile:
             self._flush()
 
     def finish(self, last: int) -> int:
-        """Put the file on disk under its name, standing for the offsets up to `last`; gives its bytes."""
+        """Put the file on disk under its final name, for the offsets up to `last`. Returns its size in bytes."""
         self._flush()
         self._writer.close()
         size = self._path.stat().st_size
@@ -157,7 +157,7 @@ class ParquetFile:
         return size
 
     def close(self) -> None:
-        """Let go of the file, whole or not."""
+        """Close the file, complete or not."""
         self._writer.close()
 
     def _flush(self) -> None:
@@ -167,7 +167,7 @@ class ParquetFile:
 
 
 def _publish(temporary: Path, name: Path) -> None:
-    """Give a file its name once its bytes are on disk."""
+    """Give a file its final name once its bytes are on disk."""
     _sync(temporary)
     temporary.rename(name)
     _sync(name.parent)
@@ -182,9 +182,9 @@ def _sync(path: Path) -> None:
 
 
 def _lock(folder: Path, *, wait: bool) -> int:
-    """A descriptor with the exclusive lock of a folder, until it is closed or its process ends.
+    """A descriptor that locks a folder exclusively until it is closed or its process ends.
 
-    Raises BlockingIOError if it would have to be waited for and is not to be.
+    Without `wait`, raises BlockingIOError if the folder is locked.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

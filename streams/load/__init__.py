@@ -18,7 +18,7 @@ __all__ = ["WalError", "typed"]
 
 
 def typed(topic: str, configs: Mapping[str, str], columns: Iterable[str], objects: Sequence[bytes]) -> list[bytes]:
-    """JSON objects as values of a topic that has a schema. Raises WalError for the first that is none."""
+    """JSON objects as values of a topic with a schema. Raises WalError for the first that does not fit."""
     form = form_of(topic, configs)
     if form is None:
         raise WalError(f"{topic} has no schema that says what its columns are")

@@ -22,38 +22,38 @@ LEFT_OUT = "-"
 
 
 class Bad(NamedTuple):
-    """A record that is no row."""
+    """A record that cannot become a row."""
 
     line: int
     why: str
 
 
 class Rows(NamedTuple):
-    """Rows in the order of the text."""
+    """Rows, in the order of the text."""
 
     lines: list[int]
     values: pa.Array  # large_binary
-    keys: pa.Array  # large_binary, null where there is none
-    times: pa.Array  # int64, ms since 1970, null where the row says none
+    keys: pa.Array  # large_binary, null for no key
+    times: pa.Array  # int64, ms since 1970, null if the row has none
     bad: list[Bad]
 
 
 class Reader(Protocol):
-    """Makes rows of records."""
+    """Makes rows from records."""
 
     def rows(self, piece: Piece) -> Rows:
-        """Raises WalError where it is no single record that is wrong."""
+        """Raises WalError if the problem is not with a single record."""
         ...
 
 
 class Picks(NamedTuple):
-    """The columns that give a record its key and its timestamp; empty for none."""
+    """The columns for a record's key and timestamp; empty for none."""
 
     key: str = ""
     time: str = ""
 
     def check(self, schema: pa.Schema) -> None:
-        """Raises WalError for a column that is not there, or is no time."""
+        """Raises WalError for a column that does not exist or is not a time."""
         for option, name in (("--key", self.key), ("--time", self.time)):
             if name and name not in schema.names:
                 raise WalError(f"{option} {name}: the topic has no such column; it has {', '.join(schema.names)}")
@@ -63,13 +63,13 @@ class Picks(NamedTuple):
             raise WalError(f"--time {self.time}: expected a column of type TIMESTAMP, or BIGINT with ms since 1970")
 
     def keys(self, table: pa.Table) -> pa.Array:
-        """Of each row, its key."""
+        """The key of each row."""
         if not self.key:
             return pa.nulls(table.num_rows, pa.large_binary())
         return text_of(table[self.key].combine_chunks()).cast(pa.large_binary())
 
     def times(self, table: pa.Table) -> pa.Array:
-        """Of each row, its time in ms."""
+        """The time of each row in ms."""
         if not self.time:
             return pa.nulls(table.num_rows, pa.int64())
         column = table[self.time].combine_chunks()
@@ -79,7 +79,7 @@ class Picks(NamedTuple):
 
 
 class CsvRows:
-    """Fields of a line are those of `columns`, in their order (RFC 4180)."""
+    """Reads CSV. The fields of a line are those of `columns`, in this order (RFC 4180)."""
 
     def __init__(self, form: Form, columns: Sequence[str], picks: Picks, *, separator: str, null: str) -> None:
         """Raises WalError for columns that the topic does not have."""
@@ -138,7 +138,7 @@ class CsvRows:
 
 
 class JsonRows:
-    """A JSON object in each line, which becomes the value as it stands where the topic's values are JSON."""
+    """Reads one JSON object per line. If the topic's values are JSON, it becomes the value unchanged."""
 
     def __init__(self, form: Form | None, picks: Picks) -> None:
         """Without a form, any object is a row. Raises WalError."""
@@ -186,13 +186,13 @@ class JsonRows:
 
 
 def _key(raw: msgspec.Raw) -> bytes | None:
-    """A text without its quotes; anything else as it stands."""
+    """A text without its quotes; anything else unchanged."""
     value = msgspec.json.decode(raw)
     return value.encode() if isinstance(value, str) else None if value is None else bytes(raw)
 
 
 def _without(table: pa.Table, lines: list[int], numbers: list[int]) -> tuple[pa.Table, list[int]]:
-    """What is left without some of the rows."""
+    """The rows without those to remove."""
     if not numbers:
         return table, lines
     bad = set(numbers)
@@ -201,7 +201,7 @@ def _without(table: pa.Table, lines: list[int], numbers: list[int]) -> tuple[pa.
 
 
 def header_of(record: bytes, separator: str) -> list[str]:
-    """The names that the first line of a CSV file gives its columns. Raises WalError."""
+    """The column names in the first line of a CSV file. Raises WalError."""
     try:
         return [name.strip() for name in next(csv.reader([record.decode()], delimiter=separator))]
     except (UnicodeDecodeError, csv.Error, StopIteration):
@@ -209,7 +209,7 @@ def header_of(record: bytes, separator: str) -> list[str]:
 
 
 def inferred(columns: Sequence[str], piece: Piece, *, separator: str, null: str) -> pa.Schema:
-    """A schema by the first records: whole numbers, numbers, times, truth, else texts. Raises WalError."""
+    """A schema inferred from the first records: integers, numbers, times, booleans, else texts. Raises WalError."""
     fields: list[pa.Field] = []
     texts = pa.schema(pa.field(str(number), pa.string()) for number in range(len(columns)))
     table, _ = parse_csv(pa.array(piece.records, pa.binary()), texts, separator=separator, null=null)
@@ -231,7 +231,7 @@ _KINDS = (
 
 
 def _kind(texts: pa.ChunkedArray) -> pa.DataType:
-    """The narrowest type that all texts have. A number with a leading zero is a text: it may be a code."""
+    """The narrowest type that fits all texts. A number with a leading zero is a text, because it may be a code."""
     if len(texts):
         for pattern, kind in _KINDS:
             if pc.all(pc.match_substring_regex(texts, pattern)).as_py():

@@ -25,20 +25,20 @@ from barnabas.wire.compression import CompressionType
 
 _BATCH_BYTES = 900_000
 _TRANSACTION_MS = 60_000
-_NO_OFFSET = bytes(8)  # the broker gives them
+_NO_OFFSET = bytes(8)  # the broker assigns them
 
 
 class Place(NamedTuple):
     """How much of the input is in the topic."""
 
     bytes: int = 0
-    #: The line that comes next, from 1 on.
+    #: The next line, counted from 1.
     line: int = 1
     rows: int = 0
 
 
 class Sender:
-    """Everything blocks, and raises ClientError."""
+    """Sends rows to a topic. All calls block, and raise ClientError."""
 
     def __init__(self, cluster: Cluster, topic: str, *, compression: CompressionType = CompressionType.NONE) -> None:
         self._cluster, self._topic, self._compression = cluster, topic, compression
@@ -49,7 +49,7 @@ class Sender:
         self.place = Place()
 
     def resume(self, name: str) -> None:
-        """Go on where the load of this name has come to; who else loads under it is shut out."""
+        """Continue the load of this name. Anyone else who loads under it is fenced."""
         self._group = f"barnabas.load.{name}"
         self._producer = TransactionalProducer(self._cluster, self._group, timeout_ms=_TRANSACTION_MS)
         self._producer.begin()
@@ -62,7 +62,7 @@ class Sender:
             self.place = Place(found.offset, line, rows)
 
     def send(self, rows: Rows, end: int, end_line: int) -> None:
-        """Write the rows; then the input is in the topic up to `end`."""
+        """Write the rows. The input is then in the topic up to `end`."""
         place = Place(end, end_line, self.place.rows + len(rows.lines))
         batches = self._batches(rows)
         transactional_id = None if self._producer is None else self._producer.transactional_id
@@ -100,7 +100,7 @@ class Sender:
         return found
 
     def _partitions_of(self, keys: pa.Array) -> pa.Array:
-        """By the hash of the key, as Kafka's clients have it; rows without one together, each time to the next one."""
+        """By the key's hash, as Kafka's clients do. Rows without a key go together, each time to the next partition."""
         distinct = pc.dictionary_encode(keys)
         self._turn += 1
         chosen = [murmur2(key) % self._partitions for key in distinct.dictionary.to_pylist()]

@@ -8,13 +8,13 @@ from typing import BinaryIO, NamedTuple
 from barnabas.streams.wal import WalError
 
 PIECE_BYTES = 4 << 20
-#: A longer record is none: most likely a quote is not closed.
+#: A longer record is an error: most likely a quote is not closed.
 MAX_RECORD_BYTES = 8 << 20
 _BOM = b"\xef\xbb\xbf"
 
 
 class Piece(NamedTuple):
-    """Some records of the text, in its order."""
+    """Some records of the text, in order."""
 
     lines: list[int]
     records: list[bytes]
@@ -24,10 +24,10 @@ class Piece(NamedTuple):
 
 
 def pieces(file: BinaryIO, *, quoted: bool, at: int = 0, line: int = 1) -> Iterator[Piece]:
-    """The text from a place on, without blank lines. With `quoted`, a record goes on where a quote of CSV is open.
+    """The text from a position on, without blank lines. With `quoted`, a record continues while a CSV quote is open.
 
-    The last line of a piece that is not whole is the next one's, so a text that grows is read as its writer ends lines.
-    Raises WalError for a record longer than MAX_RECORD_BYTES.
+    An incomplete last line of a piece moves to the next one, so a growing text is read up to its complete lines. Raises
+    WalError for a record longer than MAX_RECORD_BYTES.
     """
     rest = b""
     first = at == 0
@@ -52,7 +52,7 @@ def pieces(file: BinaryIO, *, quoted: bool, at: int = 0, line: int = 1) -> Itera
 
 
 def _piece(data: bytes, at: int, line: int, *, quoted: bool, ended: bool) -> Piece:
-    """The whole records of `data`, which begins at a place."""
+    """The complete records of `data`, which begins at a given position."""
     end = len(data) if ended else data.rfind(b"\n") + 1
     raw = data[:end].split(b"\n")
     if raw and not raw[-1]:
@@ -83,7 +83,7 @@ def _quoted(raw: list[bytes], at: int, end: int, line: int, *, ended: bool) -> P
         if text.strip():
             numbers.append(begun)
             records.append(text.removesuffix(b"\r"))
-    if open_ and ended:  # what parses it says what is wrong
+    if open_ and ended:  # the parser will say what is wrong
         numbers.append(begun)
         records.append(b"\n".join(open_))
     elif open_:

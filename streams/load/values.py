@@ -19,7 +19,7 @@ _WRITTEN = ("json", "csv")
 
 
 class Form(NamedTuple):
-    """What the values of a topic are."""
+    """The form of a topic's values."""
 
     schema: pa.Schema
     format: str = "json"
@@ -28,7 +28,7 @@ class Form(NamedTuple):
 
 
 def form_of(topic: str, configs: Mapping[str, str]) -> Form | None:
-    """What a topic's configuration says of its values; None where it gives no columns. Raises WalError."""
+    """The form of a topic's values, from its configuration; None if it has no columns. Raises WalError."""
     format_ = configs.get(FORMAT, "raw")
     if format_ == "raw" or not configs.get(SCHEMA):
         if format_ == "avro":
@@ -41,7 +41,7 @@ def form_of(topic: str, configs: Mapping[str, str]) -> Form | None:
 
 
 def values_of(rows: pa.Table, form: Form) -> pa.Array:
-    """A value for each row, as large_binary. `rows` has the form's columns, or some of them; the others are null.
+    """A value for each row, as large_binary. `rows` has some or all of the form's columns; missing ones are null.
 
     Raises WalError for values that the format cannot hold.
     """
@@ -59,7 +59,7 @@ def values_of(rows: pa.Table, form: Form) -> pa.Array:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Times, dates and decimals as texts, which are read back as what they were; smaller floats as they stand."""
+    """Times, dates and decimals as texts that read back identically; small floats unchanged."""
     kind = array.type
     if pa.types.is_float32(kind):
         return array.cast(pa.float64())
@@ -69,7 +69,7 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def text_of(array: pa.Array) -> pa.Array:
-    """A column as texts. Raises WalError for bytes, which may be none."""
+    """A column as texts. Raises WalError for bytes, which may not be text."""
     kind = array.type
     if pa.types.is_timestamp(kind):
         return pc.strftime(array, format="%Y-%m-%dT%H:%M:%SZ" if kind.tz else "%Y-%m-%dT%H:%M:%S")
@@ -79,7 +79,7 @@ def text_of(array: pa.Array) -> pa.Array:
 
 
 def _nested(columns: list[Column]) -> pa.Array:
-    """Objects with lists and structs in them, one by one."""
+    """Objects that contain lists and structs, made one by one."""
     names = [name for name, _ in columns]
     lists = [array.to_pylist() for _, array in columns]
     encode = msgspec.json.Encoder(decimal_format="string").encode
@@ -87,7 +87,7 @@ def _nested(columns: list[Column]) -> pa.Array:
 
 
 def _csv(columns: list[pa.Array], form: Form) -> pa.Array:
-    """A line for each row, quoted where a field needs it. Raises WalError for a text that a field cannot be."""
+    """A line for each row, quoted where a field needs it. Raises WalError for a text that cannot be a field."""
     for array in columns:
         if pc.any(pc.match_substring_regex(array, "[\r\n]")).as_py():
             raise WalError("a text with an end of a line cannot be a field of a CSV value")

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_arguments(to: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add the driver's options."""
     to.add_argument("--server", metavar="HOST:PORT", default="localhost:9092", help="the broker (default: %(default)s)")
     to.add_argument(
         "--data-dir",
@@ -85,12 +85,12 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the driver until it is ended; gives the exit status."""
+    """Run the driver until it is ended, and return the exit status."""
     return run(parser().parse_args(argv))
 
 
 def run(args: argparse.Namespace) -> int:
-    """The same for parsed arguments. What the `barnabas` command does not offer has its default."""
+    """Run the driver with parsed arguments. Options that the `barnabas` command lacks have their defaults."""
     args = parser().parse_args([], args)
     say = _say_in_json if args.child else _say_in_words
     if args.child:
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     is_by_data_dir = _be_the_driver(args.data_dir, args.child)
     try:
         spark = LazySpark(partial(_start, args, say))
-        if is_submitted():  # a session is there, and its master is who knows where
+        if is_submitted():  # a session exists, and its master may be anywhere
             spark.get()
         master = args.master or "local[*]"
         connected = False
@@ -140,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
                 if isinstance(error, LoginError) and is_by_data_dir and not (args.child or connected):
                     other = f"{args.data_dir} is perhaps another broker's: set --data-dir to the broker's log.dir"
                     raise FatalError(f"{error}; {other}") from None
-                if args.child or not connected:  # a broker starts its own driver again
+                if args.child or not connected:  # a broker restarts its own driver
                     raise FatalError(str(error)) from None
                 say("warning", "broker.gone", error=str(error), retry_seconds=RETRY_SECONDS)
                 time.sleep(RETRY_SECONDS)
@@ -172,8 +172,7 @@ def _start(args: argparse.Namespace, say: Callable[..., None]) -> SparkSession:
 
 
 def _be_the_driver(data_dir: str | None, child: bool) -> bool:
-    """Get in as the broker's data directory says, unless the operator says it with a file of their own; whether that
-    is so."""
+    """Log in by the file in the broker's data directory, unless the operator gave one. Returns whether it did."""
     if data_dir is None or (VARIABLE in os.environ and not child):
         return False
     path = os.path.join(data_dir, PROPERTIES_FILE)
@@ -192,30 +191,30 @@ def _say_in_words(level: str, event: str, **fields: Any) -> None:
 
 
 def _write(stream: TextIO, line: str) -> None:
-    stream.write(line + "\n")  # at once: any thread may say something
+    stream.write(line + "\n")  # in one call: any thread may print something
     stream.flush()
 
 
 def say_logging(say: Callable[..., None]) -> None:
-    """From now on what the project's own code tells Python's `logging` is said, and goes nowhere else."""
+    """From now on, what the project's own code logs with Python's `logging` goes to `say`, and nowhere else."""
     own = logging.getLogger("barnabas")
     own.handlers, own.propagate = [SayLogging(say)], False
 
 
 class SayLogging(logging.Handler):
-    """Says what the project's own code tells Python's `logging`; the words of libraries stay on standard error."""
+    """Passes on what the project's own code logs; messages of libraries stay on standard error."""
 
     def __init__(self, say: Callable[..., None]) -> None:
         super().__init__()
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say a record."""
+        """Pass on a record."""
         self._say(level_of(record), event_of(record), message=message_of(record))
 
 
 def _die_with_parent() -> None:
-    """The broker holds the other end of standard input; when it is gone, so are this process and its JVM."""
+    """The broker holds the other end of standard input. When it is gone, this process and its JVM end."""
     while os.read(0, 1024):
         pass
     os.killpg(0, signal.SIGKILL)
@@ -228,4 +227,4 @@ def _end(*_: object) -> None:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # the JVM's threads must not keep a driver that has ended
+    os._exit(status)  # the JVM's threads must not keep an ended driver alive

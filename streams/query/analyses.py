@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-#: A SELECT, what it reads, and the values there.
+#: A SELECT, its source, and the form of the source's values.
 Analysis = tuple[str, str, Values]
 
 
@@ -30,12 +30,12 @@ class Analyses:
         self._facts: dict[Analysis, Facts] = {}
 
     def source_of(self, query: str) -> str:
-        """The topic that a query reads. Raises QueryError, and as `by_spark`."""
+        """The topic that a query reads. Raises QueryError, and like `by_spark`."""
         asked = plain.parse(query)
         return asked.source if asked is not None else self.by_spark(source_of, query)
 
     def facts(self, query: str, source: str, values: Values) -> Facts:
-        """What is known of a query. Raises QueryError for one that cannot be, and as `by_spark`."""
+        """The facts about a query. Raises QueryError for an invalid one, and like `by_spark`."""
         key = (query, source, values)
         if key not in self._facts:
             self._facts[key] = plain.facts(*key) or self.by_spark(Job.check, *key)
@@ -46,9 +46,10 @@ class Analyses:
         self._facts = {key: found for key, found in self._facts.items() if key in wanted}
 
     def by_spark(self, ask: Callable[..., T], *arguments: object) -> T:
-        """What Spark says of a query. No query ends the driver, as long as its JVM lives.
+        """Spark's answer about a query. No query ends the driver as long as its JVM lives.
 
-        Raises QueryError, StartingError while Spark starts, which it does from now on, NoSparkError where it does not.
+        Raises QueryError; StartingError while Spark starts, which this call begins if needed; and NoSparkError if it
+        does not start.
         """
         spark = self.spark()
         try:
@@ -60,7 +61,7 @@ class Analyses:
             raise QueryError(f"Spark cannot take this query: {reason_of(error)}") from None
 
     def spark(self) -> SparkSession:
-        """The session, without waiting. Raises StartingError or NoSparkError where there is none."""
+        """The session, without waiting. Raises StartingError or NoSparkError if there is none."""
         self._spark.want()
         if self._spark.is_up:
             return self._spark.get()
@@ -69,7 +70,7 @@ class Analyses:
         raise StartingError
 
     def check_jvm(self) -> None:
-        """Raises FatalError if Spark's JVM has ended, also as it started: a new driver starts with a new one."""
+        """Raises FatalError if Spark's JVM has ended, even during its start. A new driver then starts with another."""
         if self._spark.why is not None and has_gateway():
             raise FatalError(self._spark.why)
         if self._spark.is_up and jvm_has_ended(self._spark.get()):

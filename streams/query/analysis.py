@@ -34,7 +34,7 @@ from barnabas.wire.streams.tokens import STRING, SyntaxProblem, string_value, to
 
 #: The view that stands for all topics of a pattern.
 ALL_TOPICS = "topics(...)"
-#: Where Spark has its expressions, and those of them that no name may stand for.
+#: The package of Spark's expressions, and those of them that no name may stand for.
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _NEVER = frozenset(
     """
@@ -43,34 +43,34 @@ _NEVER = frozenset(
     VariableReference
     """.split()  # noqa: SIM905
 )
-#: Where the client's part of an analysed plan ends: `parse_query` lets one relation through, which is our own view.
+#: The end of the client's part of an analysed plan: `parse_query` allows one relation, which is our own view.
 _SOURCE = ("SubqueryAlias", "View")
 
 
 class Selected(NamedTuple):
-    """A query over a frame: which rows, and what becomes of one. Columns are bound to the frame's."""
+    """A query over a frame: which rows it takes, and what it makes of each. Its columns are bound to the frame's."""
 
     condition: Column
     key: Column
     value: Column
     timestamp: Column
-    names: frozenset[str]  # the frame's columns that it needs
+    names: frozenset[str]  # the frame's columns that the query needs
     value_format: str
     value_schema: str  # DDL, empty for raw values
-    least: tuple[Condition, ...]  # what a row must meet at least, as far as Spark can say it simply
-    simple: Simple | None  # all of the query, if it is only columns and such conditions
-    bound: Bound  # how large a result may be
+    least: tuple[Condition, ...]  # necessary conditions for a row, as far as Spark can express them simply
+    simple: Simple | None  # the whole query, if it consists only of columns and such conditions
+    bound: Bound  # the limit of a result's size
 
     def facts(self, values: pa.Schema) -> Facts:
-        """What is known of it apart from Spark's columns; `values` are the typed columns of its source."""
+        """The facts about it, without Spark's columns; `values` are the typed columns of its source."""
         return Facts(self.names, self.value_format, self.value_schema, self.least, self.simple, self.bound, values)
 
 
 def over_pattern(query: str) -> tuple[str, str | None]:
-    """A query `FROM topics('PATTERN')` as one from a view of all those topics, and the pattern; else as it is, None."""
+    """A query `FROM topics('PATTERN')` as one from a view of those topics, and the pattern; else the query and None."""
     try:
         found = tokens(query)
-    except SyntaxProblem:  # what parses it says why
+    except SyntaxProblem:  # the parser will say why
         return query, None
     for at in range(len(found) - 3):
         word, opening, text, closing = found[at : at + 4]
@@ -80,12 +80,12 @@ def over_pattern(query: str) -> tuple[str, str | None]:
 
 
 def source_of(spark: SparkSession, query: str) -> str:
-    """The topic that a query reads. Raises QueryError for what is no question about one topic."""
+    """The topic that a query reads. Raises QueryError if it is not a question about one topic."""
     return parse_query(spark, query).source
 
 
 class Resolved(NamedTuple):
-    """A query over a frame, its names resolved and its expressions looked at: names, columns and expressions."""
+    """A query over a frame, with resolved names and checked expressions: names, columns and expressions."""
 
     chosen: list[tuple[str, Column, Any]]
     condition: Column
@@ -103,13 +103,13 @@ def select(spark: SparkSession, query: str, source: str, frame: DataFrame, value
 
 
 def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, values: StructType) -> Resolved:
-    """The query over `frame`, with columns that are bound to it. Raises QueryError for what may not be."""
+    """The query over `frame`, with columns bound to it. Raises QueryError for anything forbidden."""
     asked = parse_query(spark, query)
     if asked.source != source:
         raise QueryError(f"the query reads {asked.source}, not {source}")
     names = {name.lower(): name for name in frame.columns}  # a query may write them in another case
     for name in sorted(asked.columns):
-        if name.lower() not in names:  # Spark would take current_user and the like for functions
+        if name.lower() not in names:  # Spark would take names like current_user for functions
             raise QueryError(no_column(f"`{name}`", values.names))
     frame.createOrReplaceTempView(f"`{source}`")
     project, conditions = _shape(_analysed(spark, asked, values))
@@ -134,7 +134,7 @@ def resolve(spark: SparkSession, query: str, source: str, frame: DataFrame, valu
 
 
 def _analysed(spark: SparkSession, asked: ParsedQuery, values: StructType) -> Any:
-    """The plan, its names resolved. Nothing runs. Raises QueryError."""
+    """The plan with resolved names. Nothing runs. Raises QueryError."""
     skip = companion(jvm_of(spark).org.apache.spark.sql.execution, "CommandExecutionMode").SKIP()
     try:
         execution = session_state(spark).executePlan(asked.plan, skip)
@@ -148,10 +148,10 @@ def _analysed(spark: SparkSession, asked: ParsedQuery, values: StructType) -> An
 
 
 def _least(jvm: Any, results: DataFrame, names: Mapping[str, str]) -> Least:
-    """What the rows must meet at least, if this Spark tells. All rows go to it otherwise, which is slower."""
+    """The rows' necessary conditions, if this Spark reports them. Otherwise all rows go to it, which is slower."""
     try:
         return least_of(jvm, optimised_plan(results), names)
-    except Py4JJavaError:  # the query is at fault
+    except Py4JJavaError:  # the query is wrong
         raise
     except SHUT as error:
         warn_shut("how Spark tells conditions to a source", "queries look at every row in the JVM", error)
@@ -159,7 +159,7 @@ def _least(jvm: Any, results: DataFrame, names: Mapping[str, str]) -> Least:
 
 
 def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least) -> Selected:
-    """Keys, values and timestamps out of the chosen columns; what is not chosen is the frame's. Raises QueryError."""
+    """Keys, values and timestamps from the chosen columns; the rest comes from the frame. Raises QueryError."""
     outputs, needed = _outputs(found.chosen), set(found.needed)
     if hidden := needed & {END, UNREADABLE}:
         raise QueryError(no_column(f"`{min(hidden)}`", values.names))
@@ -200,7 +200,7 @@ def selected(found: Resolved, frame: DataFrame, values: StructType, least: Least
 def _simple(
     outputs: dict[str, tuple[Column, Any]], plain: tuple[str, ...], least: Least, names: Mapping[str, str]
 ) -> Simple | None:
-    """The query as one that computes nothing, if it is."""
+    """The query as one that computes nothing, if it is one."""
     if not least.all:
         return None
     columns = {}
@@ -214,7 +214,7 @@ def _simple(
 
 
 def plain_column(expression: Any, names: Mapping[str, str]) -> str | None:
-    """The column that an expression is, under whatever name; None for one that computes something."""
+    """The column that an expression is, under whatever name; None if it computes something."""
     if expression.getClass().getSimpleName() == "Alias":
         expression = expression.child()
     if expression.getClass().getSimpleName() != "AttributeReference":
@@ -223,12 +223,12 @@ def plain_column(expression: Any, names: Mapping[str, str]) -> str | None:
 
 
 def references(expression: Any, names: Mapping[str, str]) -> set[str]:
-    """The columns that an expression needs; `names` are the frame's, by their names in lower case."""
+    """The columns that an expression needs; `names` are the frame's, by their lower-case names."""
     return {_own(str(attribute.name()), names) for attribute in seq(expression.references().toSeq())}
 
 
 def _own(name: str, names: Mapping[str, str]) -> str:
-    """The column as the frame has it."""
+    """The column's name in the frame."""
     return names.get(name.lower(), name)
 
 
@@ -260,7 +260,7 @@ def _spark_type(expression: Any) -> Any:
 
 
 def _without_hidden(asked: ParsedQuery, expressions: list[Any], frame: DataFrame, values: StructType) -> list[Any]:
-    """The select list with `*` as users mean it: the typed columns, or the whole value of a topic without any."""
+    """The select list with the users' meaning of `*`: the typed columns, or a topic's whole value if it has none."""
     shown = set(values.names) or {"_value"}
     found: list[Any] = []
     rest = iter(expressions)
@@ -273,7 +273,7 @@ def _without_hidden(asked: ParsedQuery, expressions: list[Any], frame: DataFrame
 
 
 def _shape(analysed: Any) -> tuple[Any, list[Any]]:
-    """The one projection of a plan and its conditions. Raises QueryError for plans of another shape."""
+    """The only projection of a plan, and its conditions. Raises QueryError for plans of another shape."""
     project: Any = None
     conditions: list[Any] = []
     node = analysed
@@ -298,7 +298,7 @@ def _shape(analysed: Any) -> tuple[Any, list[Any]]:
 
 
 def _check_expression(expression: Any) -> None:
-    """Raises QueryError for what may not be in an analysed expression, whatever name it went by."""
+    """Raises QueryError for anything forbidden in an analysed expression, whatever name it was called by."""
     if not expression.deterministic():
         raise QueryError("a result must be the same each time it is made: random and changing values are not possible")
     for one in nodes(expression):

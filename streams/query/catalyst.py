@@ -16,26 +16,26 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from barnabas.streams.query.session import SUBSTITUTE
 
-#: What is raised for an attribute, a class (Py4J takes it for a package) or a method that is not there.
+#: The errors for an attribute, class (which Py4J takes for a package) or method that does not exist.
 SHUT = (AttributeError, TypeError, Py4JError)
 
 
 def jvm_of(spark: SparkSession) -> Any:
-    """The way to the JVM's classes."""
+    """Access to the JVM's classes."""
     return spark._jvm
 
 
 def session_state(spark: SparkSession) -> Any:
-    """The parser, the analyser and the catalog of a session."""
+    """The parser, analyser and catalog of a session."""
     session: Any = spark._jsparkSession
     return session.sessionState()
 
 
 def parsed(spark: SparkSession, text: str) -> Any:
-    """The tree that Spark's parser makes of a text. Nothing runs, and nothing is put into the text.
+    """The tree that Spark's parser makes from a text. Nothing runs, and no variables are substituted.
 
-    The parser takes its settings from the thread, not from the session whose parser it is. Whoever has changed them
-    there, it does not put variables into a text of a client.
+    The parser takes its settings from the thread, not from its session. Even if they were changed in this thread, it
+    substitutes no variables in a client's text.
     """
     settings = getattr(jvm_of(spark), "org.apache.spark.sql.internal.SQLConf").get()
     if settings.variableSubstituteEnabled():
@@ -44,22 +44,22 @@ def parsed(spark: SparkSession, text: str) -> Any:
 
 
 def is_collated(jvm: Any, kind: Any) -> bool:
-    """Whether a type has texts that are compared by other rules than by their bytes."""
+    """Whether a type contains texts that are not compared by their bytes."""
     return bool(getattr(jvm, "org.apache.spark.sql.util.SchemaUtils").hasNonUTF8BinaryCollation(kind))
 
 
 def analysed_plan(frame: DataFrame) -> Any:
-    """A frame with its names resolved."""
+    """A frame's plan with resolved names."""
     return frame._jdf.queryExecution().analyzed()
 
 
 def optimised_plan(frame: DataFrame) -> Any:
-    """What Spark would run for a frame."""
+    """The plan that Spark would run for a frame."""
     return frame._jdf.queryExecution().optimizedPlan()
 
 
 def spark_plan(frame: DataFrame) -> Any:
-    """How Spark would run a frame: the plan before it is cut into stages and code is made of it."""
+    """Spark's physical plan for a frame, before it is divided into stages and compiled."""
     return frame._jdf.queryExecution().sparkPlan()
 
 
@@ -69,23 +69,23 @@ def projected(frame: DataFrame) -> list[Any]:
 
 
 def column(jvm: Any, expression: Any) -> Column:
-    """An expression of Spark's as a column of PySpark's."""
-    # by its whole name, as each part of it is another question to the JVM
+    """A Spark expression as a PySpark column."""
+    # by its full name, because each part of it would cost another call to the JVM
     return Column(getattr(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(expression))
 
 
 def companion(package: Any, name: str) -> Any:
-    """Scala's object of a name."""
+    """The Scala object with this name."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def jvm_process(spark: SparkSession) -> Any:
-    """The process of the JVM, a `subprocess.Popen`; None if another program has started it, or Spark does not tell."""
+    """The JVM's process, a `subprocess.Popen`; None if another program started it, or Spark does not tell."""
     return getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
 
 
 def jvm_has_ended(spark: SparkSession) -> bool:
-    """Whether the JVM is gone: its process says so, and where that is not known, that it answers no more."""
+    """Whether the JVM is gone: its process has ended or, if that is unknown, it no longer answers."""
     process = jvm_process(spark)
     if process is not None:
         return process.poll() is not None
@@ -97,30 +97,30 @@ def jvm_has_ended(spark: SparkSession) -> bool:
 
 
 def has_gateway() -> bool:
-    """Whether this process has, or had, a JVM: PySpark makes no second one, even if the first has ended."""
+    """Whether this process has, or had, a JVM. PySpark makes no second one, even if the first has ended."""
     return getattr(SparkContext, "_gateway", None) is not None
 
 
 def status_tracker(spark: SparkSession) -> Any:
-    """What Spark tells of jobs and stages."""
+    """Spark's information on jobs and stages."""
     context: Any = spark.sparkContext
     return context._jsc.sc().statusTracker()
 
 
 def nodes(tree: Any) -> Iterator[Any]:
-    """A Catalyst tree, from its root on."""
+    """The nodes of a Catalyst tree, from its root on."""
     yield tree
     for child in seq(tree.children()):
         yield from nodes(child)
 
 
 def seq(scala: Any) -> Iterator[Any]:
-    """What a Scala collection holds."""
+    """The elements of a Scala collection."""
     found = scala.iterator()
-    for _ in range(scala.size()):  # each question to the JVM takes its time
+    for _ in range(scala.size()):  # each call to the JVM takes time
         yield found.next()
 
 
 def kind_of(node: Any) -> str:
-    """The class of a plan or an expression, without its package."""
+    """The class name of a plan or an expression, without its package."""
     return str(node.getClass().getName()).rpartition(".")[2]

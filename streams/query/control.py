@@ -26,19 +26,19 @@ NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 class Control:
-    """The driver's end. Raises ClientError when the broker does not answer."""
+    """The driver's side. Raises ClientError if the broker does not answer."""
 
     def __init__(self, cluster: Cluster, data_dir: str) -> None:
         self._cluster, self._data_dir = cluster, data_dir
         try:
             self._next = list_offsets(cluster, [(QUERIES_TOPIC, 0)], LATEST)[QUERIES_TOPIC, 0]
-        except ClientError:  # the first driver: the broker makes the log when it is asked for a producer id
+        except ClientError:  # the first driver: the broker creates the log when it is asked for a producer id
             self._next = 0
         self.producer_id, self.writer_id = -1, ""
         self.take_over()
 
     def take_over(self) -> None:
-        """Become the one that writes query topics. The broker asks again what nobody has answered."""
+        """Become the only one that writes query topics. The broker repeats its unanswered questions."""
         path = os.path.join(self._data_dir, SECRET_FILE)
         try:
             with open(path) as file:
@@ -55,21 +55,21 @@ class Control:
         self.producer_id = answer.producer_id
 
     def hear(self, wait_ms: int, ends: Mapping[TopicPartition, int] = NO_ENDS) -> list[Conversation]:
-        """The messages since the last call; waits up to `wait_ms` for one, or for a record behind one of `ends`."""
+        """The messages since the last call. Waits up to `wait_ms` for one, or for a record after one of `ends`."""
         key = (QUERIES_TOPIC, 0)
         wanted = {key: self._next, **ends}
         try:
             told = fetch(
                 self._cluster, wanted, wait_ms=wait_ms, max_bytes=_MAX_BYTES, isolation=READ_COMMITTED, peek=ends
             )
-        except ClientError:  # one of these may have gone
+        except ClientError:  # one of these topics may be gone
             if not ends:
                 raise
             return self.hear(0)
         if key not in told:
             return []
         part = told[key]
-        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # nobody has listened for long
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # nobody has listened for a long time
             self._next = list_offsets(self._cluster, [key], LATEST)[key]
             return [Changed()]
         check(part.error_code, f"Fetch of {QUERIES_TOPIC}")
@@ -86,7 +86,7 @@ class Control:
         self._append(self._cluster, QUERIES_TOPIC, Record(None, encode(message), now_ms()), acks=1)
 
     def note(self, message: Conversation, cluster: Cluster) -> None:
-        """Append a message that must not be lost, from another thread: over its own connections."""
+        """Append a message that must not be lost, from another thread, over separate connections."""
         self._append(cluster, QUERIES_TOPIC, Record(None, encode(message), now_ms()), acks=-1)
 
     def tell(self, topic: str, event: Event) -> None:

@@ -26,7 +26,7 @@ from barnabas.streams.query.tick import Tick
 from barnabas.streams.query.work import Seconds, Watch, Worked
 from barnabas.streams.query.worker import READY, Failure, Task
 
-#: Workers that have had nothing to do for so long end.
+#: Workers that have been idle for this long end.
 IDLE_SECONDS = 60.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -42,11 +42,11 @@ class Worker:
 
     @property
     def stdout(self) -> Any:
-        """Where its answers come from."""
+        """The pipe with its answers."""
         return self.process.stdout
 
     def send(self, task: Task) -> None:
-        """Give it a task. Raises TaskError if it has ended."""
+        """Send it a task. Raises TaskError if it has ended."""
         assert self.process.stdin is not None
         try:
             pickle.dump(task, self.process.stdin)
@@ -55,7 +55,7 @@ class Worker:
             raise self._ended() from None
 
     def answer(self) -> Any:
-        """What it says next. Raises TaskError if it has ended."""
+        """Its next message. Raises TaskError if it has ended."""
         try:
             return pickle.load(self.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
@@ -67,14 +67,14 @@ class Worker:
         return TaskError(f"a worker of the driver {how}")
 
     def end(self) -> None:
-        """Kill it: nothing of what it does is lost."""
+        """Kill it. No work is lost."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             try:
                 pipe.close()
-            except OSError:  # what was not yet sent
+            except OSError:  # data that was not sent yet
                 pass
 
 
@@ -88,11 +88,11 @@ class Crew:
 
     @property
     def is_up(self) -> bool:
-        """Whether there are workers, or will soon be."""
+        """Whether there are workers, or will be soon."""
         return bool(self._workers)
 
     def is_ready(self) -> bool:
-        """Whether a tick would run at once; if not, workers are on their way. Raises TaskError if none can be."""
+        """Whether a tick would run at once. If not, workers are being started. Raises TaskError if none can be."""
         self._used_at = time.monotonic()
         self._workers = [worker for worker in self._workers if not worker.is_ready or worker.process.poll() is None]
         while len(self._workers) < self._size:
@@ -112,10 +112,9 @@ class Crew:
     def run(
         self, direct: Direct, tick: Tick, timeout: float, held: Callable[[Worked], None]
     ) -> tuple[list[Report], Worked | None]:
-        """Run a tick: what was done, and what it has worked if that took long; see `Job.run`.
+        """Run a tick. Returns what was done, and how long it worked if that took long; see `Job.run`.
 
-        Raises TaskError with the reason where a task has failed, TooSlowError for one that has worked for `timeout`
-        seconds.
+        Raises TaskError with the reason if a task has failed, and TooSlowError if one has worked for `timeout` seconds.
         """
         while not self.is_ready():
             _has_answers([worker for worker in self._workers if not worker.is_ready], None)
@@ -150,7 +149,7 @@ class Crew:
         return reports
 
     def look(self, at: float) -> None:
-        """End workers that nothing has been needed of for long."""
+        """End workers that have been idle for long."""
         if self._workers and at - self._used_at > IDLE_SECONDS:
             self.end()
 
@@ -161,7 +160,7 @@ class Crew:
         self._workers = []
 
     def _kill(self) -> None:
-        """From another thread: whoever waits for their answers sees that they have ended."""
+        """Called from another thread. Whoever waits for the workers' answers sees that they have ended."""
         for worker in self._workers:
             worker.process.kill()
 
@@ -173,7 +172,7 @@ class Crew:
 
 
 def _has_answers(workers: list[Worker], timeout: float | None) -> list[Worker]:
-    """Those that have said something, or have ended; waits up to `timeout` seconds for one, for ever if None."""
+    """The workers that have answered or ended. Waits up to `timeout` seconds for one, or forever if None."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             selector.register(worker.stdout, selectors.EVENT_READ, worker)

@@ -39,8 +39,8 @@ class Definition(msgspec.Struct, frozen=True):
     plan: QueryPlan
     partitions: int
     max_batch_bytes: int = _MAX_BATCH_BYTES
-    denied: str = ""  # what its owner may not do, so that it must not run
-    events: bool = False  # over a pattern: whether the results say which topics are read, too
+    denied: str = ""  # the rights that its owner lacks, so that it must not run
+    events: bool = False  # over a pattern: whether the results also say which topics are read
 
 
 class Source(Values, frozen=True):
@@ -52,7 +52,7 @@ class Source(Values, frozen=True):
 
 
 class StreamDefinition(msgspec.Struct, frozen=True):
-    """One stream, by the topic that it writes."""
+    """One stream, by the topic that it writes to."""
 
     topic: str
     topic_id: str
@@ -63,7 +63,7 @@ class StreamDefinition(msgspec.Struct, frozen=True):
     plan: StreamPlan
     partitions: int
     max_batch_bytes: int = _MAX_BATCH_BYTES
-    denied: str = ""  # what its owner may not do; its state is `denied` then
+    denied: str = ""  # the rights that its owner lacks; its state is then `denied`
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -71,12 +71,12 @@ class Catalog(msgspec.Struct, frozen=True):
 
     sources: dict[str, Source]
     definitions: dict[str, Definition]
-    results: frozenset[str] = frozenset()  # of queries, dead letters among them
+    results: frozenset[str] = frozenset()  # of queries, including dead letters
     streams: dict[str, StreamDefinition] = {}
-    is_whole: bool = False  # whether there is no topic of which nothing is known at the moment
+    is_whole: bool = False  # whether the state of every topic is currently known
 
     def inputs(self, definition: Definition) -> list[TopicPartition]:
-        """The partitions that a query reads, where results can be written for them. Raises PatternError."""
+        """The partitions that a query reads and for which results can be written. Raises PatternError."""
         plan = definition.plan
         if not plan.pattern:
             source = self.sources[plan.source]
@@ -87,7 +87,7 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 def read_catalog(cluster: Cluster) -> Catalog:
-    """What there is now. Raises ClientError."""
+    """The current catalog. Raises ClientError."""
     everything = cluster.metadata(None)
     topics = [topic for topic in everything if not topic.is_internal and topic.name and not topic.error_code]
     counts = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in topics if topic.name}
@@ -138,7 +138,7 @@ def _stream(topic: Source, configs: dict[str, str], plan: StreamPlan) -> StreamD
 
 
 def read_source(cluster: Cluster, topic: str) -> Source:
-    """A topic that a new query reads. Raises QueryError for an unknown one."""
+    """A topic that a new query reads. Raises QueryError if it is unknown."""
     (found,) = cluster.metadata([topic])
     configs = topic_configs(cluster, [topic], list(VALUES)).get(topic)
     if found.error_code or configs is None or found.is_internal:
@@ -160,7 +160,7 @@ def _source(name: str, topic_id: bytes, partitions: int, configs: dict[str, str]
 
 
 def read_pattern(cluster: Cluster, text: str, results: str) -> Values:
-    """What the values of all topics of a new query over a pattern are; `results` is its own topic, if that is there.
+    """The form of all topics' values for a new query over a pattern. `results` is its own topic, if that exists.
 
     Raises QueryError.
     """

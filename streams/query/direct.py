@@ -21,16 +21,18 @@ from barnabas.streams.query.tick import Tick, current
 
 
 class Results(Protocol):
-    """A query that can be asked for the results of rows."""
+    """A query that computes the results of rows."""
 
     def results(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The records that come of rows: offset, timestamp, key, value, headers."""
+        """The records that result from rows: offset, timestamp, key, value, headers."""
         ...
 
 
 class Direct(msgspec.Struct, frozen=True):
-    """Scan, queries and sink of a task, in the order of the sink's outputs. All results of a row may have `grows` times
-    its bytes, and `adds` bytes besides."""
+    """Scan, queries and sink of a task, in the order of the sink's outputs.
+
+    All results of a row together may have `grows` times its bytes, plus `adds` bytes.
+    """
 
     scan: Scan
     queries: Sequence[Results]
@@ -39,7 +41,7 @@ class Direct(msgspec.Struct, frozen=True):
     adds: float = 0
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task of Spark's: all of the tasks whose numbers come in; one row for each query of what was done."""
+        """Run all tasks whose numbers come in, inside a Spark task. Yields one row for each query: what was done."""
         tick, _, again = current()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
@@ -47,9 +49,9 @@ class Direct(msgspec.Struct, frozen=True):
                     yield rows_of(self.run(tick, number, again=again))
 
     def run(self, tick: Tick, number: int, *, again: bool = False, gauge: Gauge | None = None) -> list[Report]:
-        """Read and write all of one task, which has something to read: what was done, query by query.
+        """Read and write all of one task, which has something to read. Returns what was done, for each query.
 
-        `again` says that an attempt of it has failed before. Raises what reader, writer and `gauge` raise.
+        `again`: an earlier attempt has failed. Raises what reader, writer and `gauge` raise.
         """
         writer = Writer(self.sink, tick, number, again)
         for rows in self.scan.records(tick, number, gauge):
@@ -76,7 +78,7 @@ class Direct(msgspec.Struct, frozen=True):
 def direct_of(
     server: str, definitions: Sequence[Definition], found: Sequence[Facts], queries: Sequence[Results]
 ) -> Direct:
-    """The task of definitions that read the same, of which each has `found` facts and one of `queries`."""
+    """The task for definitions with the same source, with the facts in `found` and one of `queries` for each."""
     names = frozenset().union(*(one.names for one in found))
     first = found[0]
     values = first.values if any(one.parses for one in found) else pa.schema([])
@@ -91,12 +93,12 @@ def direct_of(
 
 
 def _growth(facts: Facts) -> tuple[float, float]:
-    """Of a result: how many times its row, and bytes besides."""
+    """A result's limit: how many times its row, and how many bytes more."""
     return (1, 0) if facts.simple is not None else (1 + facts.bound.grows, facts.bound.adds)
 
 
 def outputs_of(definitions: Sequence[Definition], found: Sequence[Facts]) -> list[Output]:
-    """Where the results of definitions go."""
+    """Where to write the results of definitions."""
     return [
         Output(d.topic, one.parses, d.on_error, d.max_batch_bytes, d.partitions if d.plan.pattern else 0)
         for d, one in zip(definitions, found, strict=True)

@@ -73,10 +73,12 @@ class Driver:
         init: Callable[[SparkSession], None] | None = None,
         processes: int = 0,
     ) -> None:
-        """`processes` are those that may work for large ticks of queries that need no JVM; without any, Spark's tasks
-        do, which may be on other machines."""
+        """`processes` are workers for large ticks of queries that need no JVM.
+
+        Without any, Spark's tasks do this, which may be on other machines.
+        """
         self._spark, self._server, self._trigger, self._say = spark, server, trigger_ms / 1000, say
-        # No patience: a broker that was away knows this driver no longer, and whoever made it makes a new one.
+        # No patience: a broker that was away no longer knows this driver, and whoever created it creates a new one.
         self._cluster = Cluster(server, patience=0)
         self._log_dir = log_dir_of(self._cluster, server, data_dir)
         self._planner = Planner(self._log_dir, split_bytes=MAX_BYTES, fail_on_data_loss=False)
@@ -88,12 +90,12 @@ class Driver:
         self._pace = Pace()
         crew = Crew(processes) if processes else None
         self._roads = Roads(server, self._analyses, self._inline, crew, self._pace, timeout_ms / 1000, self._say_slow)
-        self._has_more = False  # what need not wait for the next look
-        self._ends: dict[TopicPartition, int] = {}  # of all that queries read, as of the last look
-        #: By query and source partition: from which of its offsets on there are no results yet, and no dead letters.
+        self._has_more = False  # work that need not wait for the next look
+        self._ends: dict[TopicPartition, int] = {}  # the ends of all that queries read, as of the last look
+        #: By query and source partition: the source offsets from which results, and dead letters, are still missing.
         self._places: dict[tuple[str, TopicPartition], int] = {}
         self._dead: dict[tuple[str, TopicPartition], int] = {}
-        #: By query and topic: what its results say of the topic.
+        #: By query and topic: what the query's results say about the topic.
         self._events: dict[tuple[str, str], TopicState] = {}
         self._committed_at: dict[str, float] = {}
         self._told: tuple[list[QueryStatus], list[StreamStatus]] = [], []
@@ -128,7 +130,7 @@ class Driver:
     # --- hearing ------------------------------------------------------------------------------------------------------
 
     def _listen(self, until: float) -> None:
-        """Answer what the broker asks, until it is time for the next tick: then, or when a record comes after that."""
+        """Answer the broker's questions until the next tick is due: at that time, or when a record comes after it."""
         while True:
             if self._hear(until, NO_ENDS):
                 return
@@ -142,8 +144,10 @@ class Driver:
             pass
 
     def _hear(self, until: float, ends: Mapping[TopicPartition, int]) -> bool:
-        """Hear what there is, or comes until then; whether the driver is to look again, also for records behind
-        `ends`."""
+        """Handle messages that are there or arrive by then.
+
+        Returns whether the driver must look again, also because of records after `ends`.
+        """
         began = now()
         is_new = False
         for message in self._control.hear(max(int((until - began) * 1000), 0), ends):
@@ -156,11 +160,11 @@ class Driver:
         return is_new or bool(ends)
 
     def _is_behind(self) -> bool:
-        """Whether there are records that a query has yet to see."""
+        """Whether there are records that a query has not seen yet."""
         return any(health.lag for health in self._health.values() if health.may_run(now()))
 
     def _read_catalog(self) -> None:
-        """Know the queries anew. What still runs of the old ones may write no more."""
+        """Read the queries again. What still runs for the old ones may write no more."""
         old = self._catalog.definitions
         self._catalog = read_catalog(self._cluster)
         definitions = self._catalog.definitions
@@ -185,7 +189,7 @@ class Driver:
     # --- running ------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Bring every query forward, those that read the same and are at the same place in one job."""
+        """Advance every query. Queries with the same source and position share a job."""
         self._analyses.check_jvm()
         self._has_more = False
         at = now()
@@ -196,7 +200,7 @@ class Driver:
         keys = dict.fromkeys(key for definition in ready for key in self._catalog.inputs(definition))
         try:
             first, last = (list_offsets(self._cluster, keys, special) for special in (EARLIEST, LATEST))
-        except ClientError:  # a topic has gone of which nobody has told us yet; or the broker has, and that is raised
+        except ClientError:  # a topic is gone that we had not heard about; or the broker is, and that is raised
             self._read_catalog()
             return
         self._ends = last
@@ -215,7 +219,7 @@ class Driver:
             self._run_group(group, first, last)
 
     def _is_understood(self, definition: Definition) -> bool:
-        """Whether it is known what a query gives."""
+        """Whether the query's facts are known."""
         try:
             self._facts(definition)
         except StartingError:
@@ -229,7 +233,7 @@ class Driver:
         return True
 
     def _facts(self, definition: Definition) -> Facts:
-        """What its query gives. Raises as `Analyses.facts`."""
+        """The facts about its query. Raises like `Analyses.facts`."""
         return self._analyses.facts(*_analysis(definition))
 
     def _may_run(self, definition: Definition, at: float) -> bool:
@@ -242,7 +246,7 @@ class Driver:
         if definition.plan.pattern:
             try:
                 pattern(definition.plan.pattern)
-            except PatternError as error:  # it was made by an older version
+            except PatternError as error:  # an older version created it
                 self._stop(definition, f"{error}: drop this topic, and make it with another pattern")
                 return False
             return True
@@ -260,7 +264,7 @@ class Driver:
         self._health[definition.topic].stopped(error, state)
 
     def _knows_places(self, definition: Definition) -> bool:
-        """Find out how far a query is, where that is not known; whether that could be told."""
+        """Find a query's position if it is unknown. Returns whether it is now known."""
         inputs = self._catalog.inputs(definition)
         if all((definition.topic, key) in self._places for key in inputs):
             return True
@@ -280,7 +284,7 @@ class Driver:
         return True
 
     def _tell_events(self, definition: Definition) -> bool:
-        """Tell of topics that are new or have changed, if the query is to; whether that worked."""
+        """Write events about new or changed topics, if the query wants them. Returns whether that worked."""
         if not definition.events:
             return True
         said = False
@@ -293,7 +297,7 @@ class Driver:
                     said = True
             if said:
                 self._commit([definition])
-        except ClientError as error:  # it may have been written all the same: the topic tells
+        except ClientError as error:  # it may have been written anyway: the topic will show
             for key in self._catalog.inputs(definition):
                 self._places.pop((definition.topic, key), None)
             self._control.take_over()
@@ -302,7 +306,7 @@ class Driver:
         return True
 
     def _commit(self, group: Sequence[Definition]) -> None:
-        """Keep the places of queries over patterns, whose topics do not tell them."""
+        """Commit the places of queries over patterns, because their topics do not show them."""
         for definition in group:
             mine = {key: offset for (topic, key), offset in self._places.items() if topic == definition.topic}
             if definition.plan.pattern and mine:
@@ -360,7 +364,7 @@ class Driver:
         first: dict[TopicPartition, int],
         most: int,
     ) -> Tick:
-        """Splits for the tasks, of at most so many bytes of log."""
+        """Splits for the tasks, of at most this many bytes of log."""
         there = {key: (max(lo, min(first[key], hi)), hi) for key, (lo, hi) in ranges.items()}
         cut = self._planner.within_bytes(there, most)
         splits: dict[TopicPartition, list[Piece]] = {}
@@ -380,7 +384,7 @@ class Driver:
         first: dict[TopicPartition, int],
         last: dict[TopicPartition, int],
     ) -> None:
-        """A job has failed. Of several queries each is run alone, so that only the one at fault has to wait."""
+        """Handle a failed job. If it had several queries, each is run alone, so that only the faulty one waits."""
         reason = reason_of(error)
         if isinstance(error, TakenOverError) or TakenOverError.__name__ in reason:
             raise TakenOverError(reason)
@@ -388,17 +392,17 @@ class Driver:
             for key in self._catalog.inputs(definition):
                 self._places.pop((definition.topic, key), None)
         self._analyses.check_jvm()
-        # The broker was: it knows no driver yet, and has another secret.
+        # The broker was restarted: it knows no driver yet, and has another secret.
         restarted = "UNKNOWN_PRODUCER_ID" in reason or "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in reason
-        if restarted or group[0].plan.pattern:  # a task that still runs must not write what is looked for next
+        if restarted or group[0].plan.pattern:  # a task that is still running must not write what is about to be read
             self._control.take_over()
         if restarted or isinstance(error, TooMuchError):  # the next tick runs elsewhere
             return
         fitting = DenseRowsError.told(reason)
-        if fitting is not None:  # the next tick is planned anew
+        if fitting is not None:  # the next tick is planned again
             self._pace.dense((definition.topic for definition in group), fitting)
             return
-        self._cluster.metadata([])  # raises ClientError if the broker is gone, which is no query's fault
+        self._cluster.metadata([])  # raises ClientError if the broker is gone, which is not the query's fault
         if isinstance(error, TooSlowError):
             self._pace.shrink((definition.topic for definition in group), error.size)
         if len(group) == 1:
@@ -409,7 +413,7 @@ class Driver:
                 self._run_group([definition], first, last)
 
     def _failed_alone(self, definition: Definition, error: Exception, reason: str) -> None:
-        """The job of one query has failed: it stops, or is tried again."""
+        """Handle the failed job of a single query: the query stops, or is retried."""
         if isinstance(error, TooSlowError) and self._health[definition.topic].slow(now()):
             self._stop(definition, f"{reason}, several times: make it again with a cheaper query")
             return
@@ -430,7 +434,7 @@ class Driver:
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        """Say how the queries are: once a second if something has changed, else now and then."""
+        """Report the state of the queries: once a second if something has changed, otherwise now and then."""
         at = now()
         if at - self._told_at < _STATUS_SECONDS or not (self._catalog.definitions or self._catalog.streams):
             return
@@ -445,7 +449,7 @@ class Driver:
 
 
 def _analysis(definition: Definition) -> Analysis:
-    """What is analysed of a query: its SELECT, what that reads, and the values there."""
+    """What to analyse for a query: its SELECT, its source, and the form of the source's values."""
     query, _ = over_pattern(definition.query)
     return query, definition.plan.source or ALL_TOPICS, definition.plan.values
 

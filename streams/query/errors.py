@@ -6,7 +6,7 @@ import re
 
 
 class QueryError(Exception):
-    """A query that cannot be, or that cannot go on until somebody changes something."""
+    """A query is invalid, or cannot continue until somebody changes something."""
 
 
 class FatalError(Exception):
@@ -18,7 +18,7 @@ class TakenOverError(Exception):
 
 
 class TooSlowError(Exception):
-    """A query has worked at its records for too long, and was stopped. `size` are the bytes of log that they took."""
+    """A query worked on its records for too long, and was stopped. `size` is their bytes of log."""
 
     def __init__(self, message: str, size: int) -> None:
         super().__init__(message)
@@ -26,15 +26,15 @@ class TooSlowError(Exception):
 
 
 class TaskError(Exception):
-    """A task in another process has failed; the text begins with the name of the exception, if there was one."""
+    """A task in another process has failed. The text begins with the exception's name, if there was one."""
 
 
 class StartingError(Exception):
-    """Spark must say, and is not up yet: ask again."""
+    """Spark must decide, but is not up yet: ask again."""
 
 
 class NoSparkError(Exception):
-    """Spark must say, and does not start: why, in one line with the remedy."""
+    """Spark must decide, but does not start: the reason, in one line with the remedy."""
 
 
 class RowTooLargeError(QueryError):
@@ -42,7 +42,7 @@ class RowTooLargeError(QueryError):
 
 
 class DenseRowsError(Exception):
-    """Rows are larger than their bytes on disk let expect; `rows` of them fit an Arrow batch."""
+    """Rows are larger than their bytes on disk suggest; `rows` of them fit an Arrow batch."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(f"{rows} rows fit an Arrow batch")
@@ -50,21 +50,21 @@ class DenseRowsError(Exception):
 
     @staticmethod
     def told(reason: str) -> int | None:
-        """The rows, out of the text of a failed task; None where it failed for another reason."""
+        """The number of rows, from the text of a failed task; None if it failed for another reason."""
         found = re.search(rf"{DenseRowsError.__name__}: (\d+) rows", reason)
         return int(found[1]) if found else None
 
 
 class MalformedRecordError(QueryError):
-    """A record does not fit the schema, and the query is to stop at such a one."""
+    """A record does not fit the schema, and the query is set to stop at such records."""
 
 
 def reason_of(error: Exception | str) -> str:
-    """One line: of a failure in a Python worker its own last line, else the first one."""
+    """One line about an error: the last line of a failure in a Python worker, otherwise the first one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if line.split(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))]
     if "Traceback (most recent call last):" in str(error) and raised:
         return raised[-1]
-    if isinstance(error, LookupError):  # its text is the key alone
+    if isinstance(error, LookupError):  # its text is only the key
         return f"{type(error).__name__}: {error}"
     return lines[0] if lines else type(error).__name__

@@ -26,27 +26,27 @@ _NO_LIMIT = 2**31 - 1
 
 
 class Evaluated:
-    """A query over rows with the columns of a frame, compiled."""
+    """A compiled query over rows with the columns of a frame."""
 
     def __init__(self, spark: SparkSession, projection: Any, columns: list[str], given: Any) -> None:
-        """`projection` is a function of Spark's rows, `given` the Spark schema of what it gives."""
+        """`projection` is a function of Spark's rows; `given` is the Spark schema of its results."""
         jvm = jvm_of(spark)
         self._arrow = companion(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
         self._threads = getattr(jvm, "java.lang.management.ManagementFactory").getThreadMXBean()
         self._projection, self._columns, self._given = projection, columns, given
 
     def cpu_seconds(self) -> float:
-        """The CPU time that the JVM has spent on what this thread has asked for."""
+        """The CPU time that the JVM has spent on this thread's requests."""
         return float(self._threads.getCurrentThreadCpuTime()) / 1e9
 
     def results(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The records that come of these rows, as `streams.encode` wants them. Raises what Spark raises."""
+        """The records that result from these rows, as `streams.encode` expects them. Raises what Spark raises."""
         source = self._arrow.fromIPCStream(_written(rows.select(self._columns)))._1()
         try:
             written = self._arrow.toBatchWithSchemaIterator(
                 source.map(self._projection), self._given, _NO_LIMIT, _NO_LIMIT, "UTC", True, False
             )
-            table = pa.ipc.open_stream(written.next()).read_all()  # all of them are one batch
+            table = pa.ipc.open_stream(written.next()).read_all()  # they are all one batch
         finally:
             source.close()
         offsets, found = (table.column(name).combine_chunks() for name in ("offset", _ROW))
@@ -56,7 +56,7 @@ class Evaluated:
 
 
 def evaluated(spark: SparkSession, frame: DataFrame, chosen: Selected) -> Evaluated | None:
-    """The query that was chosen over a frame; None where Spark needs a job for it, or is another one than is known."""
+    """The chosen query over a frame; None if Spark needs a job for it, or differs from the known versions."""
     result = F.struct(
         chosen.timestamp.alias("timestamp"),
         chosen.key.alias("key"),

@@ -20,14 +20,14 @@ CREATED, ALTERED = "created", "altered"
 
 
 class TopicState(NamedTuple):
-    """What the last event said of a topic: its id, and a digest of all the rest."""
+    """What the last event said about a topic: its id, and a digest of the rest."""
 
     topic_id: str
     digest: str
 
 
 class Event(Values, frozen=True):
-    """The value of an event: the topic, and what its values are."""
+    """The value of an event: the topic, and the form of its values."""
 
     event: str
     topic: str
@@ -36,17 +36,17 @@ class Event(Values, frozen=True):
 
     @property
     def state(self) -> TopicState:
-        """The state of the topic from this event on."""
+        """The topic's state after this event."""
         written = msgspec.json.encode(msgspec.structs.replace(self, event=""))
         return TopicState(self.topic_id, hashlib.sha256(written).hexdigest())
 
     def record(self, now_ms: int) -> Record:
-        """As a record of the results."""
+        """The event as a record of the results."""
         return Record(self.topic.encode(), msgspec.json.encode(self), now_ms, ((EVENT_HEADER, self.event.encode()),))
 
 
 def event_of(source: Source, last: TopicState | None) -> Event | None:
-    """The event that says how a topic has changed since the `last` one of it; None if it has not."""
+    """The event that says how a topic has changed since its `last` state; None if it has not."""
     is_new = last is None or last.topic_id != source.topic_id
     event = Event(
         CREATED if is_new else ALTERED,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-#: Nodes of a plan as Spark parses it.
+#: Nodes of a plan as parsed by Spark.
 PLANS = frozenset({"Project", "Filter", "SubqueryAlias", "UnresolvedRelation"})
 
-#: Expressions that the parser makes of operators and special syntax.
+#: Expressions that the parser makes from operators and special syntax.
 EXPRESSIONS = frozenset(
     """
     UnresolvedAttribute UnresolvedStar UnresolvedFunction UnresolvedAlias UnresolvedExtractValue Alias Literal
@@ -25,7 +25,7 @@ EXPRESSIONS = frozenset(
     """.split()  # noqa: SIM905
 )
 
-#: Those of them whose results have a few bytes.
+#: Those of them whose results have only a few bytes.
 FIXED_EXPRESSIONS = EXPRESSIONS - frozenset(
     """
     UnresolvedAttribute UnresolvedStar UnresolvedFunction UnresolvedAlias UnresolvedExtractValue Alias Literal Cast
@@ -34,10 +34,10 @@ FIXED_EXPRESSIONS = EXPRESSIONS - frozenset(
     """.split()  # noqa: SIM905
 )
 
-#: Functions that take a lambda; its body sees its own variables only.
+#: Functions that take a lambda, whose body sees only its own variables.
 WITH_LAMBDA = frozenset({"transform", "filter", "exists", "forall"})
 
-#: Functions whose results have a few bytes: numbers, times, truth.
+#: Functions whose results have only a few bytes: numbers, times, booleans.
 FIXED = frozenset(
     """
     abs acos acosh asin asinh atan atan2 atanh bround cbrt ceil ceiling cos cosh cot csc degrees div e exp expm1
@@ -56,7 +56,7 @@ FIXED = frozenset(
     """.split()  # noqa: SIM905
 )
 
-#: Functions, as they are called.
+#: The names of functions.
 FUNCTIONS = (
     FIXED
     | WITH_LAMBDA
@@ -74,10 +74,10 @@ FUNCTIONS = (
     )
 )
 
-#: Those that match regular expressions, as functions and as operators.
+#: Functions and operators that match regular expressions.
 REGULAR = frozenset({"like", "ilike", "rlike", "regexp", "regexp_like", "regexp_extract", "regexp_replace", "split"})
 
-#: What is left out on purpose and often asked for, and what to do instead.
+#: What is deliberately left out but often asked for, and what to do instead.
 INSTEAD = {
     **dict.fromkeys(
         ("current_timestamp", "now", "current_date", "curdate", "current_time", "localtime", "localtimestamp",
@@ -102,6 +102,6 @@ INSTEAD = {
 
 
 def no_function(name: str, known: Collection[str] = FUNCTIONS) -> str:
-    """What is said of a function that Spark has not; `known` are those that may be meant."""
+    """The message about an unknown function; `known` are those that may be meant."""
     near = difflib.get_close_matches(name.lower(), known, n=1)
     return f"there is no function {name}" + (f"; did you mean {near[0]}?" if near else "")

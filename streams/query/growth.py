@@ -17,14 +17,14 @@ import msgspec
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.functions import FIXED, FIXED_EXPRESSIONS
 
-#: Of one expression, by record: this many times its bytes, and this many bytes besides. All results together may have
+#: Limits of one expression for a record: this many times its bytes, plus this many bytes. All results together may have
 #: four times as much.
 MAX_GROWS, MAX_ADDS = 16, 256 << 10
 _MAX_DIGITS, _FEW = 100, 8
 
 
 class Node(msgspec.Struct):
-    """An expression as the parser made it: its class, of a function or a column its name, of a literal its value."""
+    """A parsed expression: its class, and the name of a function or column or the value of a literal."""
 
     kind: str
     name: str = ""
@@ -40,7 +40,7 @@ class Bound(NamedTuple):
 
     @property
     def grows(self) -> float:
-        """Times the record: columns are parts of it, and do not overlap."""
+        """How many times the record: columns are parts of it, and do not overlap."""
         return max(self.columns.values(), default=0)
 
     def times(self, factor: float, adds: float = 0) -> Bound:
@@ -65,7 +65,7 @@ def either(bounds: Sequence[Bound]) -> Bound:
 
 
 def bound_of(node: Node) -> Bound:
-    """The bound of an expression. Raises QueryError where it is too large, or cannot be told."""
+    """The bound of an expression. Raises QueryError if it is too large or unknown."""
     of_children = [bound_of(child) for child in node.children]
     if node.kind == "Literal":
         return Bound({}, 0 if node.value is None else len(str(node.value).encode()))
@@ -73,7 +73,7 @@ def bound_of(node: Node) -> Bound:
         return Bound({node.name: 1}, 0)
     if node.kind == "UnresolvedNamedLambdaVariable":
         return Bound({_ELEMENT: 1}, 0)
-    if node.kind == "LambdaFunction":  # what stands behind its body are its variables
+    if node.kind == "LambdaFunction":  # its body is followed by its variables
         return of_children[0]
     called = node.name.lower() if node.kind == "UnresolvedFunction" else _FUNCTION_OF.get(node.kind, "")
     rule = _RULES.get(called)
@@ -94,7 +94,7 @@ _Rule = Callable[[str, Node, list[Bound]], Bound]
 
 
 def _number(called: str, node: Node, at: int, default: int | None = None) -> int:
-    """The literal number that an argument is. Raises QueryError."""
+    """An argument that must be a literal number. Raises QueryError."""
     if at >= len(node.children) and default is not None:
         return default
     found = node.children[at] if at < len(node.children) else Node("")
@@ -108,7 +108,7 @@ def _number(called: str, node: Node, at: int, default: int | None = None) -> int
 
 
 def _text(called: str, node: Node, at: int, default: str | None = None) -> str:
-    """The literal text that an argument is. Raises QueryError."""
+    """An argument that must be a literal text. Raises QueryError."""
     if at >= len(node.children) and default is not None:
         return default
     if at < len(node.children) and node.children[at].kind == "Literal":
@@ -151,7 +151,7 @@ def _joined(called: str, node: Node, bounds: list[Bound]) -> Bound:
 
 
 def _by_element(called: str, node: Node, bounds: list[Bound]) -> Bound:
-    """Of `transform`: what becomes of an element, of which there are no more than the array has bytes."""
+    """The bound of `transform`: that of one element, times at most as many elements as the array has bytes."""
     return bounds[0].times(bounds[1].columns.get(_ELEMENT, 0) + bounds[1].adds + 1)
 
 
@@ -170,7 +170,7 @@ def _rounded(called: str, node: Node, bounds: list[Bound]) -> Bound:
 
 
 def _sought(at: int) -> _Rule:
-    """What is sought in every place of a text must be short, as it is compared there."""
+    """A searched text must be short, because it is compared at every position."""
 
     def rule(called: str, node: Node, bounds: list[Bound]) -> Bound:
         _text(called, node, at)

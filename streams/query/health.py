@@ -8,14 +8,14 @@ from barnabas.wire.queries.messages import QueryStatus
 
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _RATE_SECONDS = 10.0
-#: The most ticks in _SLOW_SECONDS that may work for too long; then the query holds the others up no more.
+#: The most ticks in _SLOW_SECONDS that may work for too long; after that, the query may hold up no others.
 _MOST_SLOW, _SLOW_SECONDS = 3, 3600.0
 _MOST_DISTURBED = 32
 RUNNING, SLOW, RETRYING, FAILED, DENIED = "RUNNING", "SLOW", "RETRYING", "FAILED", "DENIED"
 
 
 class Health:
-    """One query's state. Times are `time.monotonic`'s."""
+    """One query's state. Times are those of `time.monotonic`."""
 
     def __init__(self) -> None:
         self.state = RUNNING
@@ -30,15 +30,15 @@ class Health:
 
     @property
     def failures(self) -> int:
-        """How many ticks in a row went wrong."""
+        """The number of consecutive failed ticks."""
         return self._failures
 
     def may_run(self, now: float) -> bool:
-        """Whether it is to be run in this tick."""
+        """Whether to run it in this tick."""
         return self.state not in (FAILED, DENIED) and now >= self._next_try
 
     def ran(self, now: float, rows: int, dead: int, seconds: float) -> None:
-        """A tick went well."""
+        """A tick succeeded."""
         self.state, self.error, self._failures, self._next_try = RUNNING, None, 0, 0.0
         self._disturbed = 0
         self.rows += rows
@@ -48,18 +48,18 @@ class Health:
         self._recent.append((now, rows))
 
     def held_up(self, why: str) -> None:
-        """The tick that went well took long, by the fault of others."""
+        """The successful tick took long, but others caused that."""
         self.state, self.error = SLOW, why
 
     def failed(self, now: float, error: str) -> None:
-        """A tick went wrong: it is tried again, later each time."""
+        """A tick failed. It is retried after increasing pauses."""
         wait = min(_FIRST_BACKOFF_SECONDS * 2**self._failures, _MAX_BACKOFF_SECONDS)
         self.state, self.error = RETRYING, error
         self._failures += 1
         self._next_try = now + wait
 
     def disturbed(self, now: float, error: str) -> bool:
-        """A tick went wrong, not by the query's fault: it is tried again soon. False if that has been so too often."""
+        """A tick failed, but not because of the query. It is retried soon. False if that has happened too often."""
         self._disturbed += 1
         if self._disturbed > _MOST_DISTURBED:
             return False
@@ -67,16 +67,16 @@ class Health:
         return True
 
     def slow(self, now: float) -> bool:
-        """A tick worked for too long; whether there were too many of these."""
+        """A tick worked for too long. Returns whether there were too many of these."""
         self._slow = [*(at for at in self._slow if at > now - _SLOW_SECONDS), now]
         return len(self._slow) >= _MOST_SLOW
 
     def stopped(self, error: str, state: str = FAILED) -> None:
-        """It cannot go on until somebody changes something."""
+        """It cannot continue until somebody changes something."""
         self.state, self.error = state, error
 
     def changed(self) -> None:
-        """Somebody has changed something: it may go on."""
+        """Somebody has changed something: it may continue."""
         self.state, self.error, self._failures, self._next_try = RUNNING, None, 0, 0.0
 
     def told(self, now: float, topic: str, source: str) -> QueryStatus:

@@ -27,24 +27,27 @@ from barnabas.streams.query.sink import Report
 from barnabas.streams.query.tick import Tick
 from barnabas.streams.wal import TooMuchError
 
-#: Of log: what is read here though others could; what is read here in pieces as their start would take longer; a piece.
+#: Log bytes: for reading here though others could; for reading here in pieces, because others would start later; of a
+#: piece.
 SMALL_BYTES, CREW_BYTES, PIECE_BYTES = 256 << 10, 8 << 20, 1 << 20
-#: What a tick may take as rows and as results, and what one batch may decompress to.
+#: The limits of a tick's rows with their results, and of one decompressed batch.
 MAX_WEIGHT, MAX_BATCH = 32 << 20, 8 << 20
-#: Queries whose small ticks take more CPU time than that hold all others up.
+#: Queries whose small ticks take more CPU time than this would hold up all others.
 MAX_CPU_SECONDS = 1.0
-#: Of queries that Spark evaluates here: what a byte costs them nobody knows before they have been asked.
+#: For queries that Spark evaluates here: their cost per byte is unknown before they have run.
 FIRST_TRUST, MAX_TRUST = 256 << 10, 8 << 20
 NOTE_FILE = "streams-driver.tick"
-#: Partitions of which it is known that records are for others: those that were left first are tried here once more.
+#: The most partitions whose records are noted as left to others. The oldest are forgotten, and tried here again.
 MOST_LEFT = 10_000
 #: A topic's id, and a partition of it.
 Place = tuple[str, int]
 
 
 class Budget:
-    """What the rows of a tick may weigh, and what they may together with the results: these have `grows` times a
-    row and `adds` bytes."""
+    """The limits of a tick's rows, and of the rows together with their results.
+
+    The results have `grows` times a row, plus `adds` bytes.
+    """
 
     most_in_batch = MAX_BATCH
 
@@ -53,11 +56,11 @@ class Budget:
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether it was the results that were too much."""
+        """Whether the results were too large."""
         return self._left < 0 <= self._rows
 
     def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
-        """Take note of rows of these sizes in bytes. Raises TooMuchError."""
+        """Count rows of these sizes in bytes. Raises TooMuchError."""
         weight = pc.sum(sizes).as_py() or 0
         self._rows -= weight
         self._left -= weight * (1 + self._grows) + len(sizes) * self._adds
@@ -68,13 +71,13 @@ class Budget:
 
 
 class Inline:
-    """Runs ticks here. `data_dir` is where the note stands, if it can be written there."""
+    """Runs ticks in this process. `data_dir` is where to write the note, if possible."""
 
     def __init__(self, data_dir: str) -> None:
-        #: By a source's id and partition: up to which offset its records are for other processes.
+        #: By a source's id and partition: the offset up to which its records are left to other processes.
         self._elsewhere: dict[Place, int] = {}
         self._dear: set[str] = set()
-        #: The weight that a query of Spark's may have here, once it has shown its cost.
+        #: The weight that a query of Spark may have here, once its cost is known.
         self._trusted: dict[str, int] = {}
         self._note: FileIO | None = None
         with contextlib.suppress(OSError):
@@ -82,7 +85,7 @@ class Inline:
             self._read_note(self._note)
 
     def may_run(self, tick: Tick, topics: Iterable[str]) -> bool:
-        """Whether the records of a tick may be read here, for the queries of these topics."""
+        """Whether a tick's records may be read here, for the queries of these topics."""
         return self._dear.isdisjoint(topics) and all(
             part.lo == part.hi or part.lo >= self._elsewhere.get((part.topic_id, part.partition), 0)
             for part in tick.parts
@@ -91,10 +94,10 @@ class Inline:
     def run(
         self, direct: Direct, tick: Tick, topics: Sequence[str], cpu_elsewhere: Callable[[], float] | None = None
     ) -> list[Report]:
-        """Run a tick. `cpu_elsewhere` tells the CPU seconds that its queries use outside of this thread, if they do.
+        """Run a tick. `cpu_elsewhere` returns the CPU seconds that its queries use outside this thread, if they do.
 
-        Raises TooMuchError for one that is too large, which is not to be run here again, and what its tasks raise; what
-        was written until then stays.
+        Raises TooMuchError for one that is too large, which must not be run here again, and whatever its tasks raise.
+        Anything written until then stays.
         """
         most = MAX_WEIGHT if cpu_elsewhere is None else min(self._trusted.get(topic, FIRST_TRUST) for topic in topics)
         everything = MAX_WEIGHT if cpu_elsewhere is None else MAX_TRUST
@@ -105,10 +108,10 @@ class Inline:
             for number, part in enumerate(tick.parts):
                 if part.lo < part.hi:
                     reports += direct.run(tick, number, gauge=budget)
-        except (ClientError, QueryError, TakenOverError):  # by no fault of this process
+        except (ClientError, QueryError, TakenOverError):  # not this process's fault
             self._clear_note()
             raise
-        except Exception:  # the note stays until the next tick: perhaps what has failed takes this process with it
+        except Exception:  # the note stays until the next tick: the failure may still kill this process
             self.leave(tick)
             if cpu_elsewhere is not None and budget.is_outgrown:  # and so it would be the next time
                 self._dear.update(topics)
@@ -126,7 +129,7 @@ class Inline:
         return time.thread_time() + (elsewhere() if elsewhere is not None else 0.0)
 
     def leave(self, tick: Tick) -> None:
-        """The records of a tick are for others."""
+        """Leave a tick's records to others."""
         for part in tick.parts:
             if part.lo < part.hi:
                 key = part.topic_id, part.partition
@@ -135,7 +138,7 @@ class Inline:
             del self._elsewhere[next(iter(self._elsewhere))]
 
     def forget(self, topics: Iterable[str]) -> None:
-        """These queries are others now, or gone."""
+        """These queries have changed, or are gone."""
         for topic in topics:
             self._dear.discard(topic)
             self._trusted.pop(topic, None)
@@ -143,7 +146,7 @@ class Inline:
     # --- the note -----------------------------------------------------------------------------------------------------
 
     def _read_note(self, file: FileIO) -> None:
-        """Also of a driver that was killed for another reason: then somebody else reads these records for once."""
+        """The note may be from a driver that was killed for another reason: others then read these records once."""
         file.seek(0)
         noted = file.read()
         with contextlib.suppress(msgspec.DecodeError):
@@ -151,7 +154,7 @@ class Inline:
                 self._elsewhere[topic_id, partition] = hi
 
     def _write_note(self, tick: Tick) -> None:
-        """It need not be on disk: it is there for whoever comes after this process."""
+        """It need not be synced: it only has to outlive this process."""
         if self._note is not None:
             ranges = [(part.topic_id, part.partition, part.hi) for part in tick.parts if part.lo < part.hi]
             self._note.truncate(0)

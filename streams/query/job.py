@@ -36,7 +36,7 @@ _TAG = "barnabas-tick"
 
 
 class Job:
-    """Definitions of one source, planned; `found` are they as `check` has them. Raises QueryError."""
+    """Planned definitions of one source; `found` are their facts from `check`. Raises QueryError."""
 
     def __init__(
         self, spark: SparkSession, server: str, definitions: Sequence[Definition], found: Sequence[Facts], tasks: int
@@ -46,7 +46,7 @@ class Job:
         self._bounds = [one.bound for one in found]
         self._heap = heap_of(spark)
         self.has_run = False
-        #: What the last tick has worked, if that took longer than it may work.
+        #: The work of the last tick, if it took longer than it may work.
         self.worked: Worked | None = None
         if len(simple) == len(definitions):
             direct = direct_of(server, definitions, found, simple)
@@ -57,7 +57,7 @@ class Job:
 
     @staticmethod
     def check(spark: SparkSession, query: str, source: str, reading: Values) -> Facts:
-        """What a query would give. Raises QueryError for one that cannot be."""
+        """A query's facts. Raises QueryError for an invalid query."""
         found, scan = selected(spark, query, source, reading)
         facts = found.facts(scan.values)
         if facts.simple is not None and not facts.simple.suits(scan.target):
@@ -67,18 +67,18 @@ class Job:
     def run(
         self, tick: Tick, timeout: float, most_rows: int = MAX_ROWS, held: Callable[[Worked], None] = lambda _: None
     ) -> list[Report]:
-        """Run one tick, with at most `most_rows` rows in an Arrow batch. `held` is told, in another thread, of one that
-        takes longer than `timeout` seconds without working so long.
+        """Run one tick, with at most `most_rows` rows in an Arrow batch.
 
-        Raises what Spark raises when a task fails, and TooSlowError when one has worked for `timeout` seconds; what was
-        written until then stays.
+        If it takes longer than `timeout` seconds without working so long, `held` is called in another thread. Raises
+        what Spark raises if a task fails, and TooSlowError if one has worked for `timeout` seconds; what was written
+        until then stays.
         """
         tick = with_room(tick, self._bounds, self._heap, most_rows)
         begin(self._spark, tick)
         self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", tick.rows)
         spark_context = self._spark.sparkContext
         watch = Watch(cpu_of(self._spark, _TAG), timeout, lambda: spark_context.cancelJobsWithTag(_TAG), held)
-        spark_context.addJobTag(_TAG)  # the jobs of streams go on
+        spark_context.addJobTag(_TAG)  # the streams' jobs continue
         try:
             with watch:
                 reports = [Report(*row) for row in self._reports.collect()]
@@ -94,7 +94,7 @@ class Job:
 
 
 def selected(spark: SparkSession, query: str, source: str, reading: Values) -> tuple[Selected, Scan]:
-    """A query over all columns of its source, and what reads them. Raises QueryError."""
+    """A query over all columns of its source, and the scan for them. Raises QueryError."""
     values = value_columns(reading)
     schema = row_schema(values)
     scan = Scan(arrow_schema(schema), arrow_schema(values), reading)
@@ -102,7 +102,7 @@ def selected(spark: SparkSession, query: str, source: str, reading: Values) -> t
 
 
 class Group:
-    """Queries over one source, and what they need of it."""
+    """Queries over one source, and what they need from it."""
 
     def __init__(
         self, spark: SparkSession, definitions: Sequence[Definition], found: Sequence[Facts], tasks: int
@@ -117,12 +117,12 @@ class Group:
         self._parses = [one.parses for one in found]
 
     def scan(self) -> Scan:
-        """What reads the columns that the queries need."""
+        """The scan for the columns that the queries need."""
         values = self._columns if any(self._parses) else StructType([])
         return Scan(arrow_schema(self._schema), arrow_schema(values), self._reading)
 
     def rows(self) -> DataFrame:
-        """The results of all queries, malformed records and the mark, by Spark."""
+        """The results of all queries, malformed records and the mark, computed by Spark."""
         scan = self.scan()
         kept = [decidable(one.least, scan.target) for one in self._found]
         scan = msgspec.structs.replace(scan, kept=kept if all(kept) else [])
@@ -130,7 +130,7 @@ class Group:
         return _rows(frame, self.chosen(frame), self._parses)
 
     def frame(self, scan: Scan | None = None) -> DataFrame:
-        """The rows that `scan` gives, or the scan of the group."""
+        """The rows of `scan`, or of the group's scan."""
         return _frame(self._spark, scan or self.scan(), self._schema, self._tasks)
 
     def chosen(self, frame: DataFrame) -> list[Selected]:
@@ -139,9 +139,9 @@ class Group:
 
 
 def evaluated_alone(spark: SparkSession, definition: Definition, found: Facts) -> Evaluated | None:
-    """What evaluates a query without a job, over rows that have the columns that it needs; None if only a job can.
+    """An evaluator for a query without a job, over rows with the needed columns; None if only a job can do it.
 
-    It has evaluated a row, so that the first records need not wait for compilers.
+    It has evaluated one row, so that the first records need not wait for compilers.
     """
     group = Group(spark, [definition], [found], 1)
     frame = group.frame()
@@ -154,17 +154,17 @@ def evaluated_alone(spark: SparkSession, definition: Definition, found: Facts) -
 
 
 def begin(spark: SparkSession, tick: Tick) -> None:
-    """Tell the tasks of the jobs that this thread starts from now on what to do."""
+    """Tell the tasks of jobs that this thread starts from now on what to do."""
     spark.sparkContext.setLocalProperty(PROPERTY, tick.encode())
 
 
 def _numbers(spark: SparkSession, tasks: int) -> DataFrame:
-    """The numbers of the tasks, a task for each."""
+    """The tasks' numbers, with one task for each."""
     return spark.range(0, tasks, 1, tasks)
 
 
 def _frame(spark: SparkSession, scan: Scan, schema: StructType, tasks: int) -> DataFrame:
-    """The rows that the scan gives, a task for each partition."""
+    """The scan's rows, with one task for each partition."""
     return _numbers(spark, tasks).mapInArrow(scan.__call__, schema)
 
 
@@ -199,7 +199,7 @@ def _row(
     headers: Any = None,
     reason: Any = None,
 ) -> Column:
-    """A row for the sink; all kinds of rows have the same columns."""
+    """A row for the sink. All kinds of rows have the same columns."""
     return F.struct(
         F.lit(query).alias("query"),
         F.lit(kind).alias("kind"),

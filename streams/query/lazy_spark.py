@@ -16,35 +16,35 @@ from barnabas.streams.query.errors import FatalError, reason_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: An operator who has installed Java need not start the driver again.
+#: An operator who has installed Java need not restart the driver.
 AGAIN_SECONDS = 60.0
 
 
 class LazySpark:
-    """A session that `start` makes; it raises FatalError where it cannot. Any thread may ask."""
+    """A session made by `start`, which raises FatalError if it cannot. Any thread may ask."""
 
     def __init__(self, start: Callable[[], SparkSession]) -> None:
         self._start = start
         self._lock = threading.Lock()
-        self._done = threading.Event()  # of the start that runs, or ran last
+        self._done = threading.Event()  # of the current or last start
         self._done.set()
         self._session: SparkSession | None = None
         self._failed_at = 0.0
-        #: Why there is none, if the last start has failed.
+        #: Why there is no session, if the last start has failed.
         self.why: str | None = None
 
     @property
     def is_up(self) -> bool:
-        """Whether `get` gives a session without waiting."""
+        """Whether `get` returns a session without waiting."""
         return self._session is not None
 
     @property
     def is_starting(self) -> bool:
-        """Whether a start is under way."""
+        """Whether a start is in progress."""
         return not self._done.is_set()
 
     def want(self) -> None:
-        """Have it start, if it has not; nobody waits."""
+        """Start it if needed, without waiting."""
         with self._lock:
             if self.is_up or not self._done.is_set():
                 return
@@ -55,7 +55,7 @@ class LazySpark:
         threading.Thread(target=self._run, name="spark-start", daemon=True).start()
 
     def get(self) -> SparkSession:
-        """The session; waits until it is there. Raises FatalError where Spark does not start."""
+        """The session. Waits until it is there. Raises FatalError if Spark does not start."""
         self.want()
         self._done.wait()
         if self._session is None:

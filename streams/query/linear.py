@@ -21,11 +21,11 @@ from barnabas.streams.query.catalyst import companion, jvm_of, kind_of, seq
 from barnabas.streams.query.errors import QueryError
 from barnabas.wire.patterns import PatternError, pattern
 
-#: Instructions of all patterns of a query: a record is looked at so often.
+#: The most instructions in all patterns of a query: each is a pass over the record.
 MAX_PROGRAMS = 1000
 _RE2J = "org.apache.hadoop.shaded.com.google.re2j"
 _PLAIN_LIKE = re.compile(r"%?[^%_\\]*%?|[^%_\\]+%[^%_\\]+")
-#: Of Java's syntax what cannot backtrack: characters and classes of them, the last one perhaps several times.
+#: The part of Java's syntax that cannot backtrack: characters and their classes, of which the last may be repeated.
 _PLAIN_SPLIT = pattern(r"(?s)(?:[^\\.\[\]{}()*+?^$|&]|\\[^A-Za-z0-9]|\\[dswDSWtn]|\.|\[\^?[^\\\[\]^&]+\])*\+?")
 
 
@@ -35,11 +35,11 @@ class Linear:
     def __init__(self, spark: SparkSession) -> None:
         self._jvm = jvm_of(spark)
         self._left = MAX_PROGRAMS
-        #: How many expressions were met that match regular expressions.
+        #: How many expressions with regular expressions were found.
         self.found = 0
 
     def of(self, expression: Any) -> Any:
-        """The analysed expression, with other ones where it matches regular expressions. Raises QueryError."""
+        """The analysed expression, with its regular expressions replaced by linear ones. Raises QueryError."""
         kind = kind_of(expression)
         if kind in ("Literal", "AttributeReference"):
             return expression
@@ -119,7 +119,7 @@ class Linear:
         return self._expressions.Literal(value, kind)
 
     def _compiled(self, name: str, text: str) -> Any:
-        """A pattern of RE2/J's. Raises QueryError."""
+        """A compiled RE2/J pattern. Raises QueryError."""
         try:
             found = pattern(text)
         except PatternError as error:
@@ -131,7 +131,7 @@ class Linear:
             )
         try:
             return _as_it_travels(self._jvm, self._jvm.org.apache.hadoop.shaded.com.google.re2j.Pattern.compile(text))
-        except TypeError:  # Py4J takes a class that is not there for a package
+        except TypeError:  # Py4J takes a missing class for a package
             raise QueryError(f"{name}: this Spark comes without RE2/J: regular expressions are not possible") from None
         except Py4JJavaError as error:
             reason = str(error.java_exception.getMessage())
@@ -166,9 +166,9 @@ class Linear:
 
 
 def _as_it_travels(jvm: Any, compiled: Any) -> Any:
-    """The pattern, so that it comes to the tasks as it is.
+    """The pattern in a form that reaches the tasks unchanged.
 
-    RE2/J 1.1 compiles it anew there, but without the flags of Perl's syntax. So they are set beforehand.
+    RE2/J 1.1 compiles it again there, without the flags of Perl's syntax. So they are set beforehand.
     """
     clone = jvm.org.apache.commons.lang3.SerializationUtils.clone
     try:
@@ -185,7 +185,7 @@ def _as_it_travels(jvm: Any, compiled: Any) -> Any:
 
 
 def _literal(name: str, expression: Any) -> str:
-    """A literal's text. Raises QueryError."""
+    """The text of a literal. Raises QueryError."""
     if kind_of(expression) != "Literal" or expression.value() is None:
         raise QueryError(f"{name}: the pattern, and what goes with it, must be a text in quotes, not an expression")
     value = expression.value()
@@ -193,7 +193,7 @@ def _literal(name: str, expression: Any) -> str:
 
 
 def _like_pattern(text: str, escape: str, flags: str) -> str:
-    """The regular expression that a pattern of LIKE is. Raises QueryError where its escapes are wrong."""
+    """A LIKE pattern as a regular expression. Raises QueryError if its escapes are wrong."""
     parts, at = [], 0
     while at < len(text):
         char = text[at]

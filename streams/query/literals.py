@@ -18,7 +18,7 @@ from barnabas.streams.query.catalyst import jvm_of, kind_of, nodes, seq
 from barnabas.streams.query.errors import QueryError
 
 _NOW = re.compile(r"\s*(?:now|today|tomorrow|yesterday)\b.*", re.IGNORECASE | re.DOTALL)
-#: Spark's planner knows it, its cast does not.
+#: Spark's planner accepts it, but its cast does not.
 _EPOCH = re.compile(r"\s*epoch\b.*", re.IGNORECASE | re.DOTALL)
 _TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 _TREES = "org.apache.spark.sql.catalyst.trees.TreePattern"
@@ -26,7 +26,7 @@ _CAST = "org.apache.spark.sql.catalyst.expressions.Cast"
 
 
 class Literals:
-    """Looks at the analysed expressions of one query."""
+    """Checks the literals in the analysed expressions of one query."""
 
     def __init__(self, spark: Any) -> None:
         patterns = getattr(jvm_of(spark), _TREES)
@@ -34,7 +34,7 @@ class Literals:
         self._by_user = getattr(jvm_of(spark), _CAST).USER_SPECIFIED_CAST()
 
     def check(self, expression: Any) -> None:
-        """Raises QueryError for a literal that is not of the type that is wanted."""
+        """Raises QueryError for a literal that does not have the wanted type."""
         for one in self._nodes(expression):
             kind = kind_of(one)
             if kind == "Cast":
@@ -43,7 +43,7 @@ class Literals:
                 self._check_in(one)
 
     def check_plan(self, plan: Any) -> None:
-        """The same for all expressions of an analysed plan, but for those of views."""
+        """The same for all expressions of an analysed plan, except those of views."""
         for query in (plan, *seq(plan.subqueriesAll())):
             for node in _plans(query):
                 for expression in seq(node.expressions()):
@@ -59,7 +59,7 @@ class Literals:
                         raise QueryError(changes(text))
 
     def _nodes(self, expression: Any) -> Iterator[Any]:
-        """Those of an expression; none of one without casts, as each question to the JVM takes its time."""
+        """The nodes of an expression; none if it has no casts, because each call to the JVM takes time."""
         if any(expression.containsPattern(pattern) for pattern in self._interesting):
             yield from nodes(expression)
 
@@ -93,12 +93,12 @@ class Literals:
 
 
 def is_now(text: str) -> bool:
-    """Whether Spark takes a text for a time that is another one each day."""
+    """Whether Spark takes a text for a time that changes every day."""
     return _NOW.fullmatch(text) is not None
 
 
 def changes(text: str) -> str:
-    """Why such a text is no literal of a query."""
+    """Why such a text cannot be a query's literal."""
     return f"{_quoted(text)} is another time each day: a result must not depend on when it is made, so write the time"
 
 
@@ -114,7 +114,7 @@ def _quoted(text: str) -> str:
 
 
 def _text(expression: Any) -> str | None:
-    """The text of a literal that is one."""
+    """The text, if this is a text literal."""
     if kind_of(expression) != "Literal" or str(expression.dataType().sql()) != "STRING":
         return None
     value = expression.value()

@@ -25,22 +25,25 @@ from barnabas.wire.queries.keys import dead_letters_of
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A committed place in one source partition: its topic's id, and up to where results and dead letters were then."""
+    """A committed place in one source partition: its topic's id, and the ends of results and dead letters then."""
 
     topic_id: str
     results: list[int]
     letters: list[int]
-    told: str = ""  # of partition 0: a digest of what was told of the topic, if anything was
+    told: str = ""  # in partition 0: a digest of the last event about the topic, if there was one
 
 
 def group_of(topic: str) -> str:
-    """The group that keeps the places of a query."""
+    """The group with the places of a query."""
     return f"barnabas.query.{topic}"
 
 
 class Progress(NamedTuple):
-    """How far a query is: by input the source offset from which on there are no results, and no dead letters; and
-    the state of each topic as of its last event."""
+    """A query's progress.
+
+    For each input, it has the source offsets from which results and dead letters are missing; and for each topic, its
+    state after the last event.
+    """
 
     places: dict[TopicPartition, int]
     dead: dict[TopicPartition, int]
@@ -54,7 +57,7 @@ def commit(
     states: Mapping[str, TopicState],
     sources: Mapping[str, Source],
 ) -> None:
-    """Keep the places, and the states of the topics as of their last events. No task may be writing.
+    """Commit the places, and the states of the topics after their last events. No task may be writing.
 
     Raises ClientError.
     """
@@ -69,7 +72,7 @@ def commit(
 
 
 def _ends(cluster: Cluster, definition: Definition) -> tuple[list[int], list[int]]:
-    """The ends of the results and of the dead letters; of dead letters that there are not yet, zeros."""
+    """The ends of the results and of the dead letters; zeros if there are no dead letters yet."""
     partitions = range(definition.partitions)
     results = list_offsets(cluster, [(definition.topic, p) for p in partitions], LATEST)
     letters = {}
@@ -88,7 +91,7 @@ def recover(
     inputs: Iterable[TopicPartition],
     sources: Mapping[str, Source],
 ) -> Progress:
-    """How far the query is in these inputs. Raises ClientError."""
+    """The query's progress in these inputs. Raises ClientError."""
     inputs = list(inputs)
     committed = _committed(cluster, definition, inputs)
     places: dict[TopicPartition, int] = {}
@@ -102,7 +105,7 @@ def recover(
         starts = definition.plan.starts.get(key[0], [])
         if place is None:
             places[key] = starts[key[1]] if key[1] < len(starts) else 0
-        else:  # of a topic that was made again, nothing is read yet
+        else:  # the topic was created again, so nothing is read yet
             places[key] = offset if place.topic_id == sources[key[0]].topic_id else 0
     dead = dict(places)
     states = {
@@ -128,7 +131,7 @@ def _raise(
     places: dict[TopicPartition, int],
     states: dict[str, TopicState],
 ) -> None:
-    """Move places behind what the records of a topic, from the offsets `since` on, came from; take note of events."""
+    """Move the places past the records in a topic from the offsets `since` on, and note its events."""
     keys = [(topic, partition) for partition in range(len(since))]
     try:
         first, end = (list_offsets(cluster, keys, special) for special in (EARLIEST, LATEST))

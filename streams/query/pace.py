@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-#: A tick is to take about so long: then the other queries have their turn, and what a kill makes repeat is little.
+#: How long a tick should take: short enough that other queries get their turn, and a kill makes little be repeated.
 TICK_SECONDS = 2.0
-# The least is a batch of records that decompress to a thousand times.
+# The least is a batch of records that decompress to a thousand times their size.
 FIRST_BYTES, MIN_BYTES, MAX_BYTES = 32 << 20, 1 << 10, 512 << 20
-#: In an Arrow batch.
+#: The most rows in an Arrow batch.
 MAX_ROWS = 4096
-# What the first run of a job may take besides: workers start, and code is compiled.
+# How long the first run of a job may take in addition: workers start, and code is compiled.
 _COLD_SECONDS = 2.0
 _MOST_GROWTH, _SHRINK = 4, 64
-# Ticks without rows that are too large together, after which twice as many rows are tried again.
+# After this many ticks without oversized rows, twice as many rows are tried again.
 _GOOD_TICKS = 32
 
 
 class Pace:
-    """Learns from ticks, query by query."""
+    """Learns from ticks, for each query."""
 
     def __init__(self) -> None:
         self._bytes: dict[str, int] = {}
-        self._rows: dict[str, tuple[int, int]] = {}  # rows that fit an Arrow batch, and ticks that went well since
+        self._rows: dict[str, tuple[int, int]] = {}  # rows that fit an Arrow batch, and good ticks since then
 
     def rows(self, topics: Iterable[str]) -> int:
         """The most rows in an Arrow batch of the next tick."""
         return min(self._rows.get(topic, (MAX_ROWS, 0))[0] for topic in topics)
 
     def dense(self, topics: Iterable[str], rows: int) -> None:
-        """More rows than that have turned out to be too large together."""
+        """More rows than this have turned out to be too large together."""
         for topic in topics:
             self._rows[topic] = rows, 0
 
@@ -38,13 +38,15 @@ class Pace:
         return min(self._bytes.get(topic, FIRST_BYTES) for topic in topics)
 
     def shrink(self, topics: Iterable[str], size: int) -> None:
-        """A tick of `size` bytes took too long. Of a backlog that decompresses to a thousand times,
-        all may have been much less than the most."""
+        """A tick of `size` bytes took too long.
+
+        If a backlog decompresses to a thousand times its size, all of it may have been much less than the limit.
+        """
         for topic in topics:
             self._bytes[topic] = min(self._bytes.get(topic, FIRST_BYTES), size) // _SHRINK
 
     def learn(self, topics: Iterable[str], size: int, seconds: float, *, cold: bool = False) -> None:
-        """So many bytes took so long; `cold` where it was the first tick of a job."""
+        """This many bytes took this long; `cold` if it was the first tick of a job."""
         if cold:
             seconds = max(seconds - _COLD_SECONDS, seconds / 10)
         for topic in topics:
@@ -52,6 +54,6 @@ class Pace:
                 rows, good = self._rows[topic]
                 self._rows[topic] = (rows, good + 1) if good < _GOOD_TICKS else (min(2 * rows, MAX_ROWS), 0)
             most = self._bytes.get(topic, FIRST_BYTES)
-            if seconds > TICK_SECONDS or size > most // 2:  # a small tick says little of a large one
+            if seconds > TICK_SECONDS or size > most // 2:  # a small tick says little about a large one
                 wanted = int(size * TICK_SECONDS / seconds)
                 self._bytes[topic] = max(MIN_BYTES, min(wanted, _MOST_GROWTH * most, MAX_BYTES))

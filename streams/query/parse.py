@@ -20,7 +20,7 @@ from barnabas.streams.query.growth import MAX_ADDS, MAX_GROWS, Bound, Node, boun
 from barnabas.streams.query.literals import changes, is_now
 from barnabas.wire.streams.tokens import BRACKETED, COMMENT, STRING, SyntaxProblem, Token, lexed, string_value
 
-#: Of a query's text: characters, brackets in brackets, and types in types. Of its tree: levels, and nodes.
+#: Limits for a query's text (characters, nested brackets, nested types) and for its tree (levels, nodes).
 MAX_CHARS, MAX_NESTING, MAX_TYPES = 16 << 10, 40, 100
 MAX_DEPTH, MAX_NODES = 100, 1000
 _LEAVES = ("Literal", "UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
@@ -64,14 +64,14 @@ class ParsedQuery(NamedTuple):
 
     plan: Any
     source: str
-    columns: frozenset[str]  # names that stand alone
-    select: list[Any]  # the select list, as it is written
-    bound: Bound  # of all that comes of a record
+    columns: frozenset[str]  # unqualified names
+    select: list[Any]  # the select list as written
+    bound: Bound  # of all that results from a record
     patterns: int  # expressions that match regular expressions
 
 
 def parse_query(spark: SparkSession, text: str) -> ParsedQuery:
-    """What is asked. Raises QueryError for all that is not a question about one relation, or may be too large."""
+    """Parse a query. Raises QueryError if it is not a question about one relation, or may be too large."""
     check_text(text)
     plan = _parsed(spark, text)
     node, lists, conditions, relation = plan, None, [], None
@@ -105,7 +105,7 @@ def parse_query(spark: SparkSession, text: str) -> ParsedQuery:
 
 
 def check_text(text: str) -> None:
-    """Raises QueryError for a text that Spark's parser should not see."""
+    """Raises QueryError for a text that Spark's parser must not see."""
     if len(text) > MAX_CHARS:
         raise QueryError(f"the query has {len(text)} characters: at most {MAX_CHARS} are possible")
     depth, before = 0, ""
@@ -136,7 +136,7 @@ def _parsed(spark: SparkSession, text: str) -> Any:
         return parsed(spark, text)
     except PySparkException as error:
         raise QueryError(first_line(error)) from None
-    except Exception as error:  # the JVM's stack has overflown
+    except Exception as error:  # the JVM's stack has overflowed
         if "StackOverflowError" not in str(error):
             raise
         raise QueryError("the query is nested too deeply") from None
@@ -144,9 +144,7 @@ def _parsed(spark: SparkSession, text: str) -> Any:
 
 def _source(relation: Any) -> str:
     options = relation.options()
-    if (
-        options is not None and not options.isEmpty()
-    ):  # Spark takes what stands behind a table for options of its reader
+    if options is not None and not options.isEmpty():  # Spark takes what follows a table for options of its reader
         raise QueryError("settings of a query topic stand before its query: CREATE TOPIC name WITH (...) AS SELECT ...")
     if relation.isStreaming():
         raise QueryError(f"STREAM is not possible here: {SHAPE}")
@@ -157,7 +155,7 @@ def _source(relation: Any) -> str:
 
 
 class _Reader:
-    """Expressions of Spark's parser to nodes, as far as they are allowed."""
+    """Turns expressions of Spark's parser into nodes, as far as they are allowed."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm = jvm_of(spark)
@@ -168,7 +166,7 @@ class _Reader:
         self.patterns = 0
 
     def node(self, expression: Any, depth: int = 0, variables: frozenset[str] | None = None) -> Node:
-        """The same as a node, with all below it; in a lambda `variables` are its own. Raises QueryError."""
+        """The expression as a node, with all below it; in a lambda, `variables` are its own. Raises QueryError."""
         self._left -= 1
         if depth > MAX_DEPTH or self._left < 0:
             raise QueryError(f"the query is too large: at most {MAX_DEPTH} levels and {MAX_NODES} parts are possible")
@@ -179,7 +177,7 @@ class _Reader:
         if kind == "Literal":
             value = expression.value()
             found.value = value if value is None or isinstance(value, int | float) else value.toString()
-        elif kind in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):  # in a lambda all are the latter
+        elif kind in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):  # in a lambda, all names are the latter
             parts = [str(part) for part in seq(expression.nameParts())]
             found.name = ".".join(parts)
             if variables is not None and parts[0] not in variables:
@@ -197,12 +195,12 @@ class _Reader:
             if variables is not None:
                 raise QueryError("a lambda in a lambda is not possible here")
             variables = frozenset(str(next(seq(argument.nameParts()))) for argument in seq(expression.arguments()))
-        if kind not in _LEAVES:  # each question to the JVM takes its time
+        if kind not in _LEAVES:  # each call to the JVM takes time
             found.children = [self.node(child, depth + 1, variables) for child in seq(expression.children())]
         return found
 
     def _function(self, expression: Any) -> str:
-        """The name of a function that may be called; the operator's own are those that are not Spark's."""
+        """The name of a function that may be called. The operator's own are those that Spark does not have."""
         parts = [str(part) for part in seq(expression.nameParts())]
         name = ".".join(parts)
         if len(parts) > 1:
@@ -227,7 +225,7 @@ class _Reader:
 
 
 def first_line(error: PySparkException) -> str:
-    """What Spark says, without the picture of the place that follows it."""
+    """Spark's message, without the picture of the position that follows it."""
     text = (error.getMessage() or str(error)).strip()
     lines = [line.strip() for line in text.split("\n== SQL")[0].splitlines() if line.strip()]
     return " ".join(lines).split(" SQLSTATE:")[0]

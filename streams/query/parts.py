@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
-#: Parts of a record, with their Spark types.
+#: The parts of a record, with their Spark types.
 PARTS = {
-    "_key": "string",  # bytes that are no text pass through unchanged; CAST(_key AS BINARY) gives them as such
+    "_key": "string",  # bytes that are not text pass through unchanged; CAST(_key AS BINARY) gives them as bytes
     "_value": "string",
     "_topic": "string",
     "_partition": "int",
@@ -20,12 +20,11 @@ PARTS = {
     "_timestamp": "timestamp",
     "_headers": "array<struct<key: string, value: binary>>",
 }
-#: A record whose value could not be parsed, as it was, and why; and whether the row is no record, but says that a task
-#: has read all.
+#: An unparsable record as it was, and why; and whether the row is the mark that its task has read everything.
 UNREADABLE, END = "_unreadable", "_end"
-#: Columns that an unknown name is likened to: the first ones of a topic that has very many.
+#: The most columns that an unknown name is compared with; they are the topic's first ones.
 _MOST_LIKENED = 1000
-#: The same in Arrow's types: `PART_FIELDS` the parts, `_WAS` the mark.
+#: The same in Arrow types: `PART_FIELDS` are the parts, `_WAS` is the mark.
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _TIME = pa.timestamp("us", tz="UTC")
 PART_FIELDS = pa.schema(
@@ -51,7 +50,7 @@ _WAS = pa.struct(
 
 
 def arrow_rows(values: pa.Schema, names: Collection[str]) -> pa.Schema:
-    """As `row_schema`, in Arrow's types and without Spark."""
+    """Like `row_schema`, with Arrow types and without Spark."""
     always = {"_partition", "_offset"}
     wanted = [field for field in values if field.name in names]
     parts = [field for field in PART_FIELDS if field.name in names or field.name in always]
@@ -59,7 +58,7 @@ def arrow_rows(values: pa.Schema, names: Collection[str]) -> pa.Schema:
 
 
 def no_column(name: str, columns: Sequence[str], parts: Collection[str] = PARTS.keys()) -> str:
-    """What is said of a column that is not there; a topic's own are `columns`."""
+    """The message about a missing column; `columns` are the topic's own."""
     names = [*columns, *parts]
     near = difflib.get_close_matches(name.strip("`").lower(), [each.lower() for each in names[:_MOST_LIKENED]], n=1)
     meant = f"; did you mean {next(each for each in names if each.lower() == near[0])}?" if near else ""
@@ -67,5 +66,5 @@ def no_column(name: str, columns: Sequence[str], parts: Collection[str] = PARTS.
 
 
 def quoted(name: str) -> str:
-    """A column as a schema names it."""
+    """A column's name as written in a schema."""
     return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"

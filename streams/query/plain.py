@@ -33,9 +33,9 @@ from barnabas.streams.wal import WalError
 from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, WORD, SyntaxProblem, Token, string_value, tokens
 
-#: Longer ones are for Spark, which has its own limits.
+#: Longer ones are left to Spark, which has its own limits.
 _MAX_TOKENS, _MAX_NESTING = 500, 20
-#: Words that mean something else to Spark's parser than in backquotes, in one place or another of such a query.
+#: Words that, somewhere in such a query, mean something else to Spark's parser than in backquotes.
 WORDS = frozenset(
     """
     ALL AND ANTI AS BETWEEN CASE CAST CLUSTER COLLATE CROSS CURRENT_PATH DISTINCT DISTRIBUTE DIV ELSE END ESCAPE EXCEPT
@@ -65,31 +65,31 @@ _FLIPPED = {
     "GreaterThanOrEqual": "LessThanOrEqual",
     "EqualTo": "EqualTo",
 }
-#: Parts of a record that a result cannot have of another: they are columns like any other there.
+#: Parts of a record that a result cannot set: there, they are ordinary columns.
 _NEVER_SET = ("_topic", "_partition", "_offset")
 
 
 class Name(NamedTuple):
-    """A column as a query names it: of the topic, or of a name that the topic has in the query."""
+    """A column as named in a query: one of the topic, perhaps under the topic's alias in the query."""
 
     name: str
     of: str = ""
 
     @property
     def written(self) -> str:
-        """As it stands in the query, without quotes."""
+        """The name as written in the query, without quotes."""
         return f"{self.of}.{self.name}" if self.of else self.name
 
 
 class Literal(NamedTuple):
-    """A number, text or truth value; `is_whole` for a number without fraction and exponent."""
+    """A number, text or boolean; `is_whole` for a number without fraction and exponent."""
 
     value: int | float | str | bool
     is_whole: bool = False
 
 
 class Test(NamedTuple):
-    """A condition on a column, or on others; the kinds are those of `Condition`, and `Is` for a column that is true."""
+    """A condition on a column or on other conditions. Kinds are those of `Condition`, and `Is` for a true column."""
 
     kind: str
     column: Name | None = None
@@ -98,7 +98,7 @@ class Test(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A query as it is written: its source, the name that the source has in it, columns and their names, condition."""
+    """A query as written: its source, the source's alias, columns with their names, and the condition."""
 
     source: str
     alias: str
@@ -107,11 +107,11 @@ class Asked(NamedTuple):
 
 
 class _UnknownError(Exception):
-    """Spark must be asked."""
+    """Only Spark can tell."""
 
 
 def parse(query: str) -> Asked | None:
-    """A query, if it is of the shape that is understood here; its columns may not be there all the same."""
+    """A query, if it has the shape that is understood here. Its columns may not exist."""
     try:
         found = tokens(query)
         if len(found) > _MAX_TOKENS:
@@ -122,9 +122,9 @@ def parse(query: str) -> Asked | None:
 
 
 def facts(query: str, source: str, values: Values) -> Facts | None:
-    """What is known of a query over a source with such values; None if only Spark can tell.
+    """The facts about a query over a source with such values; None if only Spark can tell.
 
-    Raises QueryError for a query that names columns that the source has not.
+    Raises QueryError for a query with columns that the source does not have.
     """
     asked = parse(query)
     if asked is None or asked.source != source:
@@ -138,7 +138,7 @@ def facts(query: str, source: str, values: Values) -> Facts | None:
 def columns(query: str, source: str, values: pa.Schema, hidden: Collection[str] = ()) -> dict[str, pa.DataType] | None:
     """The columns of a query's results over a source with these typed columns; None if only Spark can tell.
 
-    Of the parts of a record it may name all but those that are `hidden`.
+    It may name all parts of a record except those that are `hidden`.
     """
     asked = parse(query)
     if asked is None or asked.source != source:
@@ -158,7 +158,7 @@ def typed_columns(values: Values) -> pa.Schema | None:
 
 
 def _columns(values: Values) -> pa.Schema:
-    """The typed columns of a source, as Spark has them."""
+    """The typed columns of a source, with Spark's types."""
     if values.format == "raw" or not values.schema:
         return pa.schema([])
     try:
@@ -176,7 +176,7 @@ def _columns(values: Values) -> pa.Schema:
 
 
 def _bare_names(schema: str) -> Iterator[str]:
-    """The words of a schema that do not stand in backquotes."""
+    """The words of a schema outside backquotes."""
     yield from re.findall(r"[A-Za-z0-9_]+", re.sub(r"`(?:[^`]|``)*`", " ", schema))
 
 
@@ -185,7 +185,7 @@ def _is_known_word(word: str) -> bool:
 
 
 class _Parser:
-    """Recursive descent over the tokens. Raises _UnknownError for all that is not of the shape."""
+    """Recursive descent over the tokens. Raises _UnknownError for any other shape."""
 
     def __init__(self, found: Sequence[Token]) -> None:
         self._tokens, self._at, self._depth = found, 0, 0
@@ -258,7 +258,7 @@ class _Parser:
         return self._compared(kind, self._literal(), column)
 
     def _of_words(self, column: Name) -> Test:
-        """What stands behind a column, with or without NOT before it."""
+        """A test after a column, with or without NOT before it."""
         if self._takes("BETWEEN"):
             lo = self._literal()
             self._expect("AND")
@@ -368,7 +368,7 @@ def _number(text: str, sign: int) -> Literal:
 
 
 def _like(column: Name, pattern: str) -> Test:
-    """What LIKE asks, if it is only about the beginning, the end or a part of a text."""
+    """The test for a LIKE, if it only concerns the beginning, the end or a part of a text."""
     text = pattern.strip("%")
     ends = pattern.startswith("%"), pattern.endswith("%")
     if not text or "%" in text or "_" in text or "\\" in text or len(pattern) - len(text) > sum(ends):
@@ -383,16 +383,16 @@ def _like(column: Name, pattern: str) -> Test:
 
 
 class _Analysis:
-    """A query over the columns that there are. Raises _UnknownError."""
+    """A query over existing columns. Raises _UnknownError."""
 
     def __init__(self, asked: Asked, values: pa.Schema) -> None:
         self._asked, self._values = asked, values
         self._rows = arrow_rows(values, {*values.names, *PARTS})
-        #: The columns by their names in lower case, as Spark finds them.
+        #: The columns by their lower-case names, as Spark finds them.
         self._own = {field.name.lower(): field for field in self._rows if field.name not in (UNREADABLE, END)}
 
     def facts(self) -> Facts:
-        """What is known of it. Raises QueryError for a column that is not there."""
+        """The facts about it. Raises QueryError for a missing column."""
         self._check_names()
         outputs = self._outputs()
         condition = self._asked.condition
@@ -414,7 +414,7 @@ class _Analysis:
         return Facts(frozenset(needed), kind, schema, conditions, simple, self._bound(), self._values)
 
     def columns(self, hidden: Collection[str]) -> dict[str, pa.DataType]:
-        """The types of the results' columns. Raises as `facts`."""
+        """The types of the results' columns. Raises like `facts`."""
         self._check_names()
         outputs = self._outputs()
         condition = () if self._asked.condition is None else (self._condition(self._asked.condition),)
@@ -423,7 +423,7 @@ class _Analysis:
         return {name: self._rows.field(column).type for name, column in outputs.items()}
 
     def _check_names(self) -> None:
-        """Raises QueryError as Spark's analysis has it, for names that stand alone."""
+        """Raises QueryError for unqualified names where Spark's analysis would."""
         named = [*(column for column, _ in self._asked.chosen or ()), *_named(self._asked.condition)]
         for name in sorted({column.name for column in named if not column.of}):
             if name.lower() not in self._own:
@@ -432,7 +432,7 @@ class _Analysis:
                 raise QueryError(no_column(f"`{name}`", self._values.names))
 
     def _outputs(self) -> dict[str, str]:
-        """The columns of the result, by their names there."""
+        """The result's columns, by their names there."""
         if self._asked.chosen is None:
             return {name: name for name in self._values.names or ["_value"]}
         found: dict[str, str] = {}
@@ -450,7 +450,7 @@ class _Analysis:
         return self._own[named.name.lower()]
 
     def _check_output(self, name: str, column: str) -> None:
-        """What a part of a record is made of must be of its type."""
+        """A column that sets a part of a record must have its type."""
         kind = self._rows.field(column).type
         if name in ("_key", "_value") and not pa.types.is_string(kind):
             raise _UnknownError
@@ -480,7 +480,7 @@ class _Analysis:
 
 
 def _value(literal: Literal, kind: pa.DataType) -> bool | int | float | str:
-    """A literal as a value of the type of its column: one that Spark casts without changing it."""
+    """A literal as a value of its column's type: one that Spark casts without changing it."""
     value = literal.value
     if isinstance(value, bool):
         fits = pa.types.is_boolean(kind)
@@ -498,7 +498,7 @@ def _value(literal: Literal, kind: pa.DataType) -> bool | int | float | str:
 
 
 def _paired(kind: str, parts: Sequence[Condition]) -> Condition:
-    """Conditions two by two, as they are evaluated."""
+    """The conditions combined two by two, as they are evaluated."""
     found = parts[0]
     for part in parts[1:]:
         found = Condition(kind, parts=(found, part))
@@ -522,5 +522,5 @@ def _columns_of(conditions: Sequence[Condition]) -> Iterator[str]:
 
 
 def ddl(columns: Sequence[tuple[str, pa.DataType]]) -> str:
-    """The schema of results, as Spark's names of types have it."""
+    """The schema of results, with Spark's type names."""
     return ", ".join(f"{quoted(name)} {type_text(kind).lower()}" for name, kind in columns)

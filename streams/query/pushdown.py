@@ -14,15 +14,17 @@ _FRAME = "MapInArrow"
 
 
 class Least(NamedTuple):
-    """Conditions that all results meet, and whether they are all that the query asks."""
+    """Conditions that all results meet, and whether they are the query's only conditions."""
 
     conditions: tuple[Condition, ...]
     all: bool
 
 
 def least_of(jvm: Any, optimised: Any, names: Mapping[str, str]) -> Least:
-    """What the rows of the frame must meet, as far as Spark itself could say it to a data source. The columns of the
-    frame go by `names`, whatever case the query writes them in."""
+    """Conditions that the frame's rows must meet, as far as Spark itself could pass them to a data source.
+
+    `names` are the frame's columns, whatever case the query writes them in.
+    """
     strategy = companion(jvm.org.apache.spark.sql.execution.datasources, "DataSourceStrategy")
     found: list[Condition] = []
     everything = True
@@ -30,7 +32,7 @@ def least_of(jvm: Any, optimised: Any, names: Mapping[str, str]) -> Least:
         name = str(node.nodeName())
         if name == "Project":
             everything = everything and not found
-            found = []  # what stands above speaks of its columns
+            found = []  # the plan above refers to its columns
         elif name == "Filter":
             for condition in _conjuncts(node.condition()):
                 told = strategy.translateFilter(condition, False)
@@ -50,7 +52,7 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
 
 
 def _condition(told: Any, names: Mapping[str, str]) -> Condition:
-    """A filter of Spark's; a kind that nobody knows is not decidable."""
+    """A filter of Spark; an unknown kind is undecidable."""
     kind, parts = str(told.getClass().getSimpleName()), dir(told)
     if kind == "Not":
         return Condition(kind, parts=(_condition(told.child(), names),))

@@ -22,12 +22,12 @@ from barnabas.wire.streams.plan import LATEST as LATEST_START
 from barnabas.wire.streams.plan import JoinedReads
 from barnabas.wire.streams.tokens import problem
 
-#: Of those that wait for Spark. A broker asks again what has not been answered.
+#: The most questions that wait for Spark. A broker repeats unanswered ones.
 _MOST_WAITING = 1000
 
 
 class Questions:
-    """Hears questions, and answers them through `control`."""
+    """Takes questions, and answers them through `control`."""
 
     def __init__(self, cluster: Cluster, control: Control, analyses: Analyses, streams: Streams) -> None:
         self._cluster, self._control, self._analyses, self._streams = cluster, control, analyses, streams
@@ -42,13 +42,13 @@ class Questions:
                 self._waiting[question.id] = question
 
     def look(self) -> None:
-        """Answer what has waited, as far as that can be."""
+        """Answer the waiting questions as far as possible."""
         waiting, self._waiting = self._waiting, {}
         for question in waiting.values():
             self.hear(question)
 
     def _answer(self, question: Question) -> Answer:
-        """Raises StartingError."""
+        """The answer to a question. Raises StartingError."""
         tried: list[str] = []
         answered = Checked if isinstance(question, Check) else CheckedStream
         try:
@@ -59,7 +59,7 @@ class Questions:
             return answered(id=question.id, no_spark=str(error), tried=tuple(tried))
 
     def _checked(self, question: Check, tried: list[str]) -> Checked:
-        """Whether a query can be, and what it reads and gives; `tried` are the topics that it would read."""
+        """Whether a query is possible, and what it reads and returns; `tried` gets the topics that it would read."""
         reads: dict[str, str] = {}
         try:
             query, over = over_pattern(question.query)
@@ -89,7 +89,7 @@ class Questions:
         )
 
     def _checked_stream(self, question: CheckStream, tried: list[str]) -> CheckedStream:
-        """Whether a stream can be, and what it reads and gives."""
+        """Whether a stream is possible, and what it reads and returns."""
 
         def read(name: str) -> Source:
             tried.append(name)
@@ -123,7 +123,7 @@ class Questions:
         )
 
     def _check_table(self, clauses: Clauses) -> None:
-        """Raises QueryError for a table that would lose rows: one whose topic does not keep each key's latest value."""
+        """Raises QueryError for a table that would lose rows: its topic must keep each key's latest value."""
         join = clauses.join
         if join is not None and join.is_table and not is_compacted(self._cluster, join.source):
             what = (

@@ -7,7 +7,7 @@ from barnabas.wire.queries.plan import Values
 
 
 def options_of(values: Values) -> Options:
-    """For the `wal` source's own parsers."""
+    """Options for the `wal` source's own parsers."""
     return Options(
         path="",
         format=values.format,
@@ -19,7 +19,7 @@ def options_of(values: Values) -> Options:
 
 
 def reader_options(values: Values) -> dict[str, str]:
-    """For a reader of Spark's."""
+    """Options for one of Spark's readers."""
     own = {
         "avro": {"avroSchema": values.avro_schema, "avroFraming": values.avro_framing},
         "csv": {"sep": values.separator, "nullValue": values.csv_null},

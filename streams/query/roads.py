@@ -33,17 +33,19 @@ from barnabas.streams.query.work import Worked
 _KEPT, _MOST_EVALUATED = 32, 1000
 _SIMPLE, _EVALUATED, _JOB = "simple", "evaluated", "job"
 
-#: Queries that read the same and are at the same place, with what is known of each.
+#: Queries with the same source and position, and the facts of each.
 Group = Sequence[tuple[Definition, Facts]]
-#: Which definitions they are.
+#: Identifies the definitions.
 Key = tuple[bytes, ...]
-#: Makes the tick of a group, of so many bytes of log at most.
+#: Makes the tick of a group, of at most this many bytes of log.
 Plan = Callable[[int], Tick]
 
 
 class Done(NamedTuple):
-    """A tick that has run, and how long it took; `worked` if that was long by the fault of others, `is_part` if there
-    is more that need not wait."""
+    """A completed tick, and how long it took.
+
+    `worked` is set if it was long because of others; `is_part` if there is more work that need not wait.
+    """
 
     tick: Tick
     reports: list[Report]
@@ -53,8 +55,11 @@ class Done(NamedTuple):
 
 
 class Roads:
-    """Runs ticks. `timeout` are the CPU seconds that a task may work; `held` is told, in another thread, of a tick that
-    only takes so long."""
+    """Runs ticks.
+
+    `timeout` is the CPU seconds that a task may work; `held` is called, in another thread, for a tick that only takes
+    that long by the clock.
+    """
 
     def __init__(
         self,
@@ -74,9 +79,9 @@ class Roads:
         self._has_run_job = False
 
     def run(self, group: Group, plan: Plan) -> Done | None:
-        """Run a tick of a group; None if who is to run it is not there yet.
+        """Run a tick of a group; None if its runner is not ready yet.
 
-        Raises NoSparkError, TooMuchError for what somebody else is to run the next time, and what tasks raise.
+        Raises NoSparkError, TooMuchError for a tick that must run elsewhere the next time, and whatever tasks raise.
         """
         began, topics = now(), [definition.topic for definition, _ in group]
         tick = plan(self._pace.most(topics))
@@ -104,17 +109,19 @@ class Roads:
             return None
 
     def _most_here(self, group: Group) -> int:
-        """The bytes of log that are read here though somebody else could."""
+        """The bytes of log that are read here even though somebody else could."""
         is_crew_to_start = self._crew is not None and not self._crew.is_up and _is_simple(group)
         return CREW_BYTES if is_crew_to_start else SMALL_BYTES
 
     def is_to_warm(self, group: Group) -> bool:
-        """Whether a tick with nothing to read is to run all the same: the first records of a group that needs Spark's
-        jobs need not wait for workers and compilers."""
+        """Whether to run a tick with nothing to read.
+
+        So the first records of a group that needs Spark's jobs need not wait for workers and compilers.
+        """
         return not self._has_run_job and self._direct(group) is None
 
     def look(self) -> None:
-        """End what nobody needs any more."""
+        """End what is no longer needed."""
         if self._crew is not None:
             self._crew.look(now())
 
@@ -124,20 +131,20 @@ class Roads:
             self._crew.end()
 
     def kind(self, definition: Definition, facts: Facts) -> str:
-        """Queries of different kinds are in different groups: those that need no JVM, no job, or a job."""
+        """The kind of a query: it needs no JVM, no job, or a job. Different kinds are in different groups."""
         if facts.simple is not None:
             return _SIMPLE
         return _JOB if self._evaluator(definition, facts) is None else _EVALUATED
 
     def _evaluator(self, definition: Definition, facts: Facts) -> Evaluated | None:
-        """What evaluates a query in Spark's JVM without a job. Spark is up, as it has analysed the query."""
+        """An evaluator for a query in Spark's JVM without a job. Spark is up, because it has analysed the query."""
         key = msgspec.json.encode(definition)
         if key not in self._evaluated:
             while len(self._evaluated) >= _MOST_EVALUATED:
                 del self._evaluated[next(iter(self._evaluated))]
             try:
                 self._evaluated[key] = self._analyses.by_spark(evaluated_alone, definition, facts)
-            except QueryError:  # a job can, or says why not
+            except QueryError:  # a job can do it, or says why not
                 self._evaluated[key] = None
         return self._evaluated[key]
 
@@ -180,7 +187,7 @@ class Roads:
         return Done(tick, reports, seconds, job.worked)
 
     def _job(self, group: Group, tasks: int) -> Job:
-        """The planned job of a group; the few used last are kept."""
+        """The planned job of a group; the few most recent ones are kept."""
         key = (tasks, _key(group))
         job = self._jobs.pop(key, None)
         if job is None:

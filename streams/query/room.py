@@ -30,14 +30,14 @@ from barnabas.wire.batch import MAX_DECOMPRESSED
 ARROW_BATCH_BYTES, MAX_RESULT_BYTES = 4 << 20, 32 << 20
 MAX_BATCH_BYTES = 2 * MAX_RESULT_BYTES
 _MIN_ROWS = 16
-#: Of one row with its results: this part of the heap, as some tasks run beside each other and results are copied on
-#: their way. The least is what a record of 1 MiB may grow to.
+#: The part of the heap for one row with its results: some tasks run in parallel, and results are copied on their way.
+#: The minimum is what a record of 1 MiB may grow to.
 _HEAP_PART, _MIN_ROW_BYTES = 8, 72 << 20
 _HEADER = 16
 
 
 def with_room(tick: Tick, bounds: Sequence[Bound], heap: int, most_rows: int) -> Tick:
-    """The tick with the number of rows in an Arrow batch, and the bytes that these may have before queries see them."""
+    """The tick with the number of rows in an Arrow batch, and the most bytes that these may have as read."""
     size = max(tick.bytes, 1) / max(tick.records, 1)
     rows = max(_MIN_ROWS, min(int(ARROW_BATCH_BYTES / size), MAX_ROWS))
     grows, adds = sum(bound.grows for bound in bounds), sum(bound.adds for bound in bounds)
@@ -47,7 +47,7 @@ def with_room(tick: Tick, bounds: Sequence[Bound], heap: int, most_rows: int) ->
 
 
 def heap_of(spark: SparkSession) -> int:
-    """The bytes of the heap that tasks have: that of the JVM here, or of an executor."""
+    """The bytes of heap for tasks: that of the JVM here, or of an executor."""
     context, jvm = spark.sparkContext, jvm_of(spark)
     if (context.master or "").startswith("local"):
         return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
@@ -60,23 +60,25 @@ def heap_of(spark: SparkSession) -> int:
 
 
 class Room:
-    """Weighs the rows of one task. Which of them stand in one Arrow batch depends on what queries leave out: the
-    largest ones may."""
+    """Weighs the rows of one task.
+
+    Which rows share an Arrow batch depends on what queries leave out, so the largest ones may be together.
+    """
 
     most_in_batch = MAX_DECOMPRESSED
 
     def __init__(self, tick: Tick) -> None:
         self._rows, self._room = tick.rows, tick.room
-        self._largest: list[int] = []  # a heap of the largest rows, as many as an Arrow batch has
+        self._largest: list[int] = []  # a heap of the largest rows, as many as fit in an Arrow batch
         self._total = 0
 
     def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
-        """Take note of rows of these sizes in bytes.
+        """Count rows of these sizes in bytes.
 
-        Raises DenseRowsError where too many large ones may come together, RowTooLargeError for a row that is too large
-        alone.
+        Raises DenseRowsError if too many large ones may come together, RowTooLargeError for a single row that is too
+        large.
         """
-        small = self._room // (2 * self._rows)  # such rows take half of the room together, at most
+        small = self._room // (2 * self._rows)  # such rows take at most half of the room together
         if not len(sizes) or pc.max(sizes).as_py() <= small:
             return
         for size in sizes.filter(pc.greater(sizes, small)).to_pylist():
@@ -98,7 +100,7 @@ class Room:
 
 
 def sizes_of(records: pa.RecordBatch, each: int, weights: pa.Array | None) -> pa.Array:
-    """The bytes of rows: those of the records' parts, `each` for the cells of the columns, and `weights` besides."""
+    """The bytes of rows: those of the records' parts, `each` for the cells of the columns, plus `weights`."""
     total = pa.repeat(pa.scalar(each, pa.int64()), records.num_rows)
     for name in ("key", "value"):
         if name in records.schema.names:

@@ -26,13 +26,13 @@ from barnabas.streams.wal import read
 from barnabas.wire.batch import MAX_DECOMPRESSED
 from barnabas.wire.queries.plan import Values
 
-#: The column of a record behind each part.
+#: The record's column for each part.
 _BEHIND = {name: name[1:] for name in PARTS}
 _REASON = "reason"
 
 
 class Gauge(Protocol):
-    """What weighs the rows of a task before they are made."""
+    """Weighs the rows of a task before they are made."""
 
     @property
     def most_in_batch(self) -> int:
@@ -40,15 +40,18 @@ class Gauge(Protocol):
         ...
 
     def take(self, offsets: pa.Array, sizes: pa.Array) -> None:
-        """Take note of rows of these sizes in bytes. Raises what ends the task."""
+        """Count rows of these sizes in bytes. Raises whatever must end the task."""
         ...
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """How rows are made: `target` are their columns, `values` the whole schema that every value must fit (empty where
-    no query needs typed columns), in the format of `reading`. A row must meet all conditions of one of `kept`, or be
-    unreadable, else it is left out; where there are none, all rows are given. `names` are the bytes that queries write
-    beside the columns of a row, at most."""
+    """How to make rows.
+
+    `target` are their columns; `values` is the whole schema that every value must fit (empty if no query needs typed
+    columns), in the format of `reading`.
+    A row that is readable must meet all conditions of one of `kept`, otherwise it is left out; without any, all rows
+    are returned. `names` is the most bytes that queries write besides the columns of a row.
+    """
 
     target: pa.Schema
     values: pa.Schema
@@ -73,8 +76,8 @@ class Scan(msgspec.Struct, frozen=True):
     def records(self, tick: Tick, number: int, gauge: Gauge | None = None) -> Iterator[pa.RecordBatch]:
         """All rows of one task, without the mark.
 
-        Raises WalError for data loss or damage, TooMuchError for a batch that is too large for the gauge, and what that
-        raises.
+        Raises WalError for data loss or damage, TooMuchError for a batch that is too large for the gauge, and what the
+        gauge raises.
         """
         wanted = {_BEHIND[f.name] for f in self.target if f.name in PARTS}
         if self.values.names:

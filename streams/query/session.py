@@ -17,41 +17,41 @@ from barnabas.wire.text import SPARK_REMEDY
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Whether Spark puts variables into a text before it parses it: the environment, the JVM's properties, settings.
+#: Whether Spark substitutes variables in a text before it parses it: environment, JVM properties, settings.
 SUBSTITUTE = "spark.sql.variable.substitute"
-#: What a text of SQL means, in every session: what is written in it, and nothing that stands elsewhere (decision 12).
+#: Settings that fix the meaning of an SQL text in every session: only its own characters count (decision 12).
 TEXT_SETTINGS = {
-    SUBSTITUTE: "false",  # ${env:NAME} is these characters, and never the driver's environment
+    SUBSTITUTE: "false",  # ${env:NAME} stays these characters, and is never the driver's environment
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "false",  # a value that cannot be computed is null, and stops nothing
-    "spark.sql.runSQLOnFiles": "false",  # a relation is a topic, and never a path
+    "spark.sql.ansi.enabled": "false",  # a value that cannot be computed is null, and the query continues
+    "spark.sql.runSQLOnFiles": "false",  # a relation is a topic, never a path
     "spark.sql.parser.quotedRegexColumnNames": "false",  # a name in backquotes is a name
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.legacy.consecutiveStringLiterals.enabled": "false",  # 'it''s' is it's
 }
-#: Of each session, whatever is run in it.
+#: Settings of every session.
 SETTINGS: dict[str, bool | float | int | str | None] = {
     **TEXT_SETTINGS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # With a limit of bytes Spark measures a batch anew for each row that it adds, which takes more than all else.
+    # With a limit in bytes, Spark measures a batch again for each added row, which takes longer than everything else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.python.daemon.module": "barnabas.streams.daemon",
-    # Otherwise each column that is made asks the JVM four times, for a line of ours in errors that are about SQL.
+    # Otherwise each new column calls the JVM four times, for a line of our code in errors that concern SQL.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\d+)?\])?")
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells it to the program that it runs
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this process, with a master of its own."""
+    """Whether spark-submit has started this process, with its own master."""
     return _SUBMITTED in os.environ
 
 
 def local_threads(master: str) -> int:
-    """How many tasks a master on this machine runs at once; 0 for a master of others."""
+    """How many tasks a local master runs at once; 0 for any other master."""
     found = _LOCAL.fullmatch(master)
     if found is None:
         return 0
@@ -59,17 +59,17 @@ def local_threads(master: str) -> int:
 
 
 def _processors() -> int:
-    """How many this process may use."""
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start_session(
     name: str, master: str | None, *, driver_memory: str | None = None, java_options: str | None = None
 ) -> SparkSession:
-    """A session for the project's own jobs. Raises FatalError where Java or PySpark is missing.
+    """A session for the project's own jobs. Raises FatalError if Java or PySpark is missing.
 
-    `java_options` are for the JVM of a session that this process starts, by default those for one that runs long.
-    Without `master` it is the one of spark-submit, if that has started this process, else `local[*]`.
+    `java_options` are for the JVM of a session that this process starts; the default is for a long-running one.
+    `master` defaults to that of spark-submit, if it has started this process, otherwise to `local[*]`.
     """
     try:
         from pyspark.sql import SparkSession
@@ -83,7 +83,7 @@ def start_session(
     builder = (
         SparkSession.builder.appName(name)
         .config(map=SETTINGS)
-        # Nothing makes tables. Spark would make the folder for them where the program was started.
+        # Nothing creates tables. Otherwise Spark would create their folder in the current directory.
         .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), f"spark-warehouse-{os.getpid()}"))
     )
     if master is None and not is_submitted():

@@ -13,8 +13,10 @@ from barnabas.streams.source.where import Condition, decidable, mask
 
 
 class Simple(msgspec.Struct, frozen=True):
-    """A query that computes nothing. A result's parts are columns of its source, as they are; its value is the column
-    `value`, or where that is empty a JSON object of `columns`: names in the object, and columns."""
+    """A query that computes nothing: a result's parts are unchanged columns of its source.
+
+    Its value is the column `value` or, if that is empty, a JSON object of `columns`: names in the object, and columns.
+    """
 
     conditions: tuple[Condition, ...]
     key: str
@@ -23,18 +25,18 @@ class Simple(msgspec.Struct, frozen=True):
     columns: tuple[tuple[str, str], ...]
 
     def suits(self, rows: pa.Schema) -> bool:
-        """Whether rows with such columns can be taken without Spark."""
+        """Whether rows with such columns can be processed without Spark."""
         return decidable(self.conditions, rows) == self.conditions and all(
             can_write(rows.field(column).type) for _, column in self.columns
         )
 
     @property
     def names_bytes(self) -> int:
-        """What the names of the columns take in an object."""
+        """The bytes that the columns' names take in an object."""
         return sum(len(name.encode()) + 4 for name, _ in self.columns)
 
     def results(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The records that come of these rows, as `streams.encode` wants them."""
+        """The records that result from these rows, as `streams.encode` expects them."""
         if self.conditions:
             keep = mask(self.conditions, rows)
             wanted = {self.key, self.timestamp, self.value, *(c for _, c in self.columns), "_headers", "_offset"} - {""}

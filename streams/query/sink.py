@@ -30,7 +30,7 @@ from barnabas.wire.queries.keys import DEAD_LETTER_OF, dead_letters_of
 REASON_HEADER = "barnabas.error"
 ROW, MALFORMED, MARK = 0, 1, 2
 SOURCE_HEADERS = ("barnabas.source.topic", "barnabas.source.partition", "barnabas.source.offset")
-#: What a task tells the driver, query by query.
+#: What a task reports to the driver for each query.
 REPORT = "query int, task int, written bigint, dead bigint, next bigint"
 REPORT_SCHEMA = pa.schema(
     [
@@ -44,21 +44,21 @@ REPORT_SCHEMA = pa.schema(
 _FLUSH_BYTES = 4 << 20
 _TIMEOUT_MS = 60_000
 _LAST_DELTA_AT = 23
-_clusters: dict[str, Cluster] = {}  # a worker serves many tasks
+_clusters: dict[str, Cluster] = {}  # a worker runs many tasks
 
 
 class Output(msgspec.Struct, frozen=True):
-    """One query of the job: its topic, and what becomes of records that do not fit the schema."""
+    """One query of the job: its topic, and what to do with records that do not fit the schema."""
 
     topic: str
     parses: bool
     on_error: str
     max_batch_bytes: int = 1 << 20
-    merges: int = 0  # partitions of a topic over a pattern, which has offsets of its own; else 0
+    merges: int = 0  # the number of partitions if the topic is over a pattern and has its own offsets; otherwise 0
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a task did for one query: the rows written, those to the dead letters, and the offset it came to."""
+    """What a task did for one query: the rows written, the dead letters, and the offset reached."""
 
     query: int
     task: int
@@ -68,13 +68,13 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Sink(msgspec.Struct, frozen=True):
-    """The writer's side of a job: broker and outputs, in the order of the rows' query numbers."""
+    """The writing side of a job: the broker, and the outputs in the order of the rows' query numbers."""
 
     server: str
     outputs: list[Output]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all rows of a task; one row for each query of what was done."""
+        """Write all rows of a task. Yields one row for each query with what was done."""
         tick, task, again = current()
         writer: Writer | None = None
         for batch in batches:
@@ -100,7 +100,7 @@ class Writer:
         self._done = False
 
     def _look_again(self) -> None:
-        """What a failed attempt has written, the topics tell; over a pattern only the driver finds it out."""
+        """Find out from the topics what a failed attempt has written. Over a pattern, only the driver can do so."""
         if any(output.merges for output in self._sink.outputs):
             raise RuntimeError("the driver plans anew")
         told = list_offsets(self.cluster, [(log.topic, log.partition) for log in self._outputs], LATEST)
@@ -108,7 +108,7 @@ class Writer:
             log.next = told[log.topic, log.partition]
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Rows of all kinds, in the order of their offsets."""
+        """Take rows of all kinds, in the order of their offsets."""
         kinds, queries = batch.column("kind"), batch.column("query")
         malformed = batch.filter(pc.equal(kinds, MALFORMED))
         if malformed.num_rows:
@@ -120,23 +120,23 @@ class Writer:
             self.finish()
 
     def results(self, query: int, rows: pa.RecordBatch) -> None:
-        """Results of one query, in the order of their offsets; the malformed records before them are there."""
+        """Take one query's results, in the order of their offsets. Malformed records before them have been taken."""
         log = self._outputs[query]
         log.add(rows)
         if log.size >= _FLUSH_BYTES:
-            # Dead letters go first: once the results have passed them, a new attempt takes them for written.
+            # Dead letters go first: a new attempt takes them for written once the results have passed them.
             self._write([letters for letters in [self._letters.get(query)] if letters is not None])
             self._write([log])
 
     def finish(self) -> None:
-        """All rows of the task have come."""
+        """All rows of the task were taken."""
         self._write(list(self._letters.values()))
         self._write(self._outputs, upto=self._part.hi)
         self._settle()
         self._done = True
 
     def malformed(self, rows: pa.RecordBatch) -> None:
-        """Records that do not fit the schema, in the order of their offsets, with the reasons."""
+        """Take records that do not fit the schema, in the order of their offsets, with the reasons."""
         for query, output in enumerate(self._sink.outputs):
             if not output.parses or output.on_error == "skip":
                 continue
@@ -164,7 +164,7 @@ class Writer:
         return _Log.of(output, name, self._part, list_offsets(self.cluster, [key], LATEST)[key])
 
     def _write(self, logs: list[_Log], *, upto: int | None = None) -> None:
-        """Send what the logs hold, batch by batch, each log's in order and the logs beside each other."""
+        """Send what the logs hold, batch by batch: each log's batches in order, the logs in parallel."""
         queues = [(log, log.batches(self._tick.producer_id, upto)) for log in logs]
         while queues:
             sending = [(log, batch) for log, batches in queues if (batch := next(batches, None)) is not None]
@@ -174,9 +174,9 @@ class Writer:
             queues = [(log, batches) for log, batches in queues if any(log is sent for sent, _ in sending)]
 
     def _send(self, batches: list[tuple[_Log, Encoded]]) -> None:
-        """Send a request, once the one before was answered: while the broker writes, the next rows are read.
+        """Send a request after the previous one was answered. While the broker writes, the next rows are read.
 
-        What was sent counts as written. If it is not, its answer raises before anything else is sent.
+        A sent request counts as written. If it was not, its answer raises before anything else is sent.
         """
         self._settle()
         sending = [Batch(log.topic, log.partition, batch.data) for log, batch in batches]
@@ -186,7 +186,7 @@ class Writer:
             log.written(batch)
 
     def _settle(self) -> None:
-        """Wait for the answer to what was sent last."""
+        """Wait for the answer to the last request."""
         if self._posted is None:
             return
         (sent, logs), self._posted = self._posted, None
@@ -199,7 +199,7 @@ class Writer:
             check(code, f"{log.topic}-{log.partition}", message)
 
     def reports(self) -> list[Report]:
-        """What was written; the connections go back. Raises RuntimeError if the rows ended before their mark."""
+        """What was written. The connections are returned. Raises RuntimeError if the rows ended before their mark."""
         if not self._done:
             raise RuntimeError("the reader of this task has failed")
         _clusters[self._sink.server] = self.cluster
@@ -211,12 +211,12 @@ class Writer:
 
 
 def rows_of(reports: Sequence[Report]) -> pa.RecordBatch:
-    """Reports as a task gives them to Spark."""
+    """Reports in the form that a task returns to Spark."""
     return pa.RecordBatch.from_pylist([msgspec.structs.asdict(report) for report in reports], schema=REPORT_SCHEMA)
 
 
 class _Log:
-    """A topic's partition that is written: up to which offset of the source it is there, and the rows that wait."""
+    """A partition that is written to: the source offset up to which it is complete, and the waiting rows."""
 
     def __init__(self, topic: str, partition: int, next_offset: int, max_batch_bytes: int) -> None:
         self.topic, self.partition, self.next, self._max_batch_bytes = topic, partition, next_offset, max_batch_bytes
@@ -225,14 +225,14 @@ class _Log:
 
     @staticmethod
     def of(output: Output, topic: str, part: Part, next_offset: int) -> _Log:
-        """The log of a query's results, or of its dead letters, that a task writes."""
+        """The log of a query's results, or of its dead letters, for one task."""
         if output.merges:
             partition = part.partition % output.merges
             return _MergedLog(topic, partition, next_offset, output.max_batch_bytes, part)
         return _Log(topic, part.partition, next_offset, output.max_batch_bytes)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows to write, except for those that are there."""
+        """Add rows, except those already written."""
         if rows.column("offset")[0].as_py() < self.next:
             rows = rows.filter(pc.greater_equal(rows.column("offset"), self.next))
         if rows.num_rows:
@@ -240,13 +240,13 @@ class _Log:
             self.size += rows.nbytes
 
     def _taken(self) -> list[pa.RecordBatch]:
-        """The rows that waited, as one batch: where a query lets few through, each of those added has but some."""
+        """The waiting rows as one batch: if a query lets few through, each added batch has only some."""
         rows, self._rows, self.size = self._rows, [], 0
         whole: list[pa.RecordBatch] = pa.Table.from_batches(rows).combine_chunks().to_batches() if rows else []
         return whole
 
     def batches(self, producer_id: int, upto: int | None) -> Iterator[Encoded]:
-        """The batches of all rows that wait; with `upto` the log ends there afterwards."""
+        """Batches of all waiting rows. With `upto`, the log ends there afterwards."""
         held: Encoded | None = None
         for part in self._taken():
             for batch in encode(
@@ -268,13 +268,13 @@ class _Log:
             yield held
 
     def written(self, batch: Encoded) -> None:
-        """The broker was sent a batch."""
+        """A batch was sent to the broker."""
         self.next = batch.next_offset
         self.count += batch.count
 
 
 class _MergedLog(_Log):
-    """A partition that several tasks write, in no particular order: the broker gives the offsets."""
+    """A partition to which several tasks write in no particular order: the broker assigns the offsets."""
 
     def __init__(self, topic: str, partition: int, next_offset: int, max_batch_bytes: int, part: Part) -> None:
         super().__init__(topic, partition, next_offset, max_batch_bytes)
@@ -301,12 +301,12 @@ class _MergedLog(_Log):
 
 
 def _at_zero(batch: Encoded) -> Encoded:
-    """The same batch with base offset 0; its records count from there."""
+    """The batch with base offset 0; its records are counted from there."""
     return batch._replace(data=bytes(8) + batch.data[8:], base_offset=0)
 
 
 def _stretched(batch: Encoded, next_offset: int) -> Encoded:
-    """The same batch, which covers the gap after it too."""
+    """The batch, extended to cover the gap after it."""
     data = bytearray(batch.data)
     data[_LAST_DELTA_AT : _LAST_DELTA_AT + 4] = (next_offset - 1 - batch.base_offset).to_bytes(4, "big")
     seal(data)
@@ -314,18 +314,18 @@ def _stretched(batch: Encoded, next_offset: int) -> Encoded:
 
 
 def _with_reasons(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Malformed records as they were, with one more header: why."""
+    """Malformed records as they were, with one more header: the reason."""
     reasons = rows.column("reason").to_pylist()
     return with_headers(rows, [[{"key": REASON_HEADER, "value": reason.encode()}] for reason in reasons])
 
 
 def with_headers(rows: pa.RecordBatch, more: list[list[dict[str, Any]]]) -> pa.RecordBatch:
-    """Rows with more headers behind those that they have."""
+    """Rows with additional headers after their own."""
     headers = [[*(had or []), *add] for had, add in zip(rows.column("headers").to_pylist(), more, strict=True)]
     at = rows.schema.get_field_index("headers")
     return rows.set_column(at, "headers", pa.array(headers, rows.schema.field("headers").type))
 
 
 def _take_cluster(server: str) -> Cluster:
-    """The connections of this worker. They go back when a task has ended well: others may hold answers to it yet."""
-    return _clusters.pop(server, None) or Cluster(server, patience=0)  # Spark tries a task again
+    """This worker's connections. They are returned after a successful task; otherwise they may hold its answers."""
+    return _clusters.pop(server, None) or Cluster(server, patience=0)  # Spark retries a task

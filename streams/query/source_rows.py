@@ -20,7 +20,7 @@ from barnabas.streams.wal import WalError
 from barnabas.wire.queries.keys import AVRO_SCHEMA
 from barnabas.wire.queries.plan import Values
 
-#: Of a schema's text, which a client has set: characters, and types that have types.
+#: Limits of a schema's text, which a client has set: characters, and nested types.
 _MAX_SCHEMA, _MAX_TYPES = 64 << 10, 500
 _MARKS = {
     UNREADABLE: "struct<key: binary, value: binary, timestamp: timestamp, "
@@ -30,7 +30,7 @@ _MARKS = {
 
 
 def value_columns(values: Values) -> StructType:
-    """The typed columns of a topic's values. Raises QueryError for a schema that does not parse or is not supported."""
+    """The typed columns of a topic's values. Raises QueryError for a schema that is invalid or not supported."""
     ddl = values.schema
     if values.format == "raw" or not ddl:
         return StructType([])
@@ -55,7 +55,7 @@ def value_columns(values: Values) -> StructType:
 
 
 def _kinds(kind: DataType) -> Iterator[DataType]:
-    """A type, and all that are in it."""
+    """A type, and all types inside it."""
     yield kind
     inner = {StructType: "fields", ArrayType: "elementType", StructField: "dataType"}.get(type(kind))
     found = getattr(kind, inner) if inner else []
@@ -69,7 +69,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def row_schema(values: StructType, names: set[str] | None = None) -> StructType:
-    """All columns that a query may name, or only `names`; the marks come last. What a task needs is always there."""
+    """All columns that a query may name, or only `names`; the marks come last. What a task needs is always included."""
     always = {"_partition", "_offset"}
     parts = [f"{name} {kind}" for name, kind in PARTS.items() if names is None or name in names | always]
     marks = [f"{name} {kind}" for name, kind in _MARKS.items()]

@@ -6,7 +6,7 @@ test compares it with Spark's own.
 
 from __future__ import annotations
 
-#: Those that are called like functions. Operators are none.
+#: Functions that are called by name; operators are not included.
 SPARK_FUNCTIONS = frozenset(
     """
     abs acos acosh add_months aes_decrypt aes_encrypt aggregate and any any_value approx_count_distinct
@@ -76,7 +76,7 @@ SPARK_FUNCTIONS = frozenset(
     zip_with
     """.split()  # noqa: SIM905
 )
-#: Words of the grammar, of which most may be names, too.
+#: Words of the grammar; most of them may also be names.
 KEYWORDS = frozenset(
     """
     ADD AFTER AGGREGATE ALIGN ALL ALTER ALWAYS ANALYZE AND ANTI ANY ANY_VALUE APPLY APPROX ARCHIVE ARRAY AS ASC

@@ -19,15 +19,15 @@ _TOPIC_ID: Literal[5] = 5
 
 
 def piece_of(split: Split) -> Piece:
-    """What a part keeps of a split."""
+    """The fields of a split that a part keeps."""
     return split[2:]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """One task's work: splits of one partition that hold all records from `lo` to `hi`.
 
-    Query by query, `ends` are the source's offsets from which on there are no results yet; `dead` are the same for dead
-    letters, where their topic does not tell.
+    For each query, `ends` are the source offsets from which results are missing; `dead` are the same for dead letters,
+    if their topic does not show it.
     """
 
     source: str
@@ -40,7 +40,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def topic_id(self) -> str:
-        """That of the source, whose name another topic may have had; none where there is nothing to read."""
+        """The source's topic id, as another topic may have had its name; empty if there is nothing to read."""
         return self.splits[0][_TOPIC_ID] if self.splits else ""
 
 
@@ -48,18 +48,18 @@ class Tick(msgspec.Struct, frozen=True):
     """One run of a job."""
 
     producer_id: int
-    parts: list[Part]  # by task number; a partition with nothing new has lo == hi
-    writer_id: str = ""  # what proves to the broker that the driver writes
-    rows: int = 0  # that Spark puts into one Arrow batch
-    room: int = 0  # the bytes that these rows may have as they are read
+    parts: list[Part]  # by task number; a partition without new records has lo == hi
+    writer_id: str = ""  # the driver's proof to the broker that it may write
+    rows: int = 0  # the number that Spark puts into one Arrow batch
+    room: int = 0  # the most bytes that these rows may have as read
 
     def encode(self) -> str:
-        """As the property's value."""
+        """The value of the property."""
         return msgspec.json.encode(self).decode()
 
     @property
     def bytes(self) -> int:
-        """Bytes of log that are read."""
+        """The bytes of log to read."""
         return sum(end - start for part in self.parts for _, start, end, *_ in part.splits)
 
     @property
@@ -73,7 +73,7 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 def current() -> tuple[Tick, int, bool]:
-    """The tick that this task belongs to, its number, and whether an attempt of it has failed before."""
+    """The tick of this task, its number, and whether an earlier attempt has failed."""
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("not in a task")

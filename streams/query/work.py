@@ -23,21 +23,21 @@ from pyspark.sql import SparkSession
 from barnabas.streams.doors import warn_shut
 from barnabas.streams.query.catalyst import SHUT, jvm_of, status_tracker
 
-#: Most batches are done before anybody looks; from then on it is looked so often.
+#: Most batches are done before the first look; after it, the watch looks at this interval.
 _FIRST_LOOK_SECONDS, _LOOK_SECONDS = 1.0, 0.5
-#: A task that uses less CPU than that between two looks does nothing.
+#: A task that uses less CPU between two looks counts as idle.
 _LEAST_SECONDS = 0.005
-#: A batch may do nothing at all for so many times as long as it may work: somebody's function waits for ever.
+#: A batch may be idle for this many times its working time; after that, a function is assumed to wait forever.
 _PATIENCE = 10
 _TASK = re.compile(r'"Executor task launch worker for task [^"]* in stage (\d+)\.\d+ \(TID (\d+)\)"[^\n]*? Id=(\d+)')
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-#: CPU seconds of all that may work for a batch, by its name; an empty one while no task of it runs.
+#: CPU seconds by the name of each thread or process that may work for a batch; empty while no task of it runs.
 Seconds = Mapping[str, float]
 
 
 class Worked(NamedTuple):
-    """A batch that took longer than it may work: seconds by the clock, and CPU seconds of its busiest task."""
+    """A batch that took longer than it may work: its elapsed seconds, and the CPU seconds of its busiest task."""
 
     seconds: float
     cpu_seconds: float
@@ -53,7 +53,7 @@ class Busiest:
         self._active_at: float | None = None
 
     def see(self, now: float, found: Seconds) -> None:
-        """What all have used until now."""
+        """Note the CPU seconds used so far."""
         active = any(used - self._last.get(name, used) >= _LEAST_SECONDS for name, used in found.items())
         if active or not found or self._active_at is None:
             self._active_at = now
@@ -62,12 +62,12 @@ class Busiest:
             self.seconds = max(self.seconds, used - self._first.setdefault(name, used))
 
     def idle(self, now: float) -> float:
-        """For how long there were tasks, and all of them did nothing."""
+        """For how long there have been tasks, all of them idle."""
         return 0.0 if self._active_at is None else now - self._active_at
 
 
 class Watch:
-    """Within it, the jobs of a tag may work for `most` seconds; `stop` is called when they have.
+    """Inside this context, the jobs with a tag may work for `most` seconds; after that, `stop` is called.
 
     `held` is called once, from another thread, when they have taken longer than that by the clock alone.
     """
@@ -77,9 +77,9 @@ class Watch:
     ) -> None:
         self._seen, self._most, self._stop, self._held = seen, most, stop, held
         self._done = threading.Event()
-        #: Why they were stopped, if they were.
+        #: Why the jobs were stopped, if they were.
         self.why: str | None = None
-        #: What they have worked, if that is less than they took, and that was long.
+        #: Their work, if they took long but worked less than that.
         self.worked: Worked | None = None
 
     def __enter__(self) -> Watch:
@@ -115,7 +115,7 @@ class Watch:
 
 
 def cpu_of(spark: SparkSession, tag: str) -> Callable[[], Seconds]:
-    """What tells the CPU time of all that may work for the jobs of a tag."""
+    """A function that returns the CPU time of all that may work for the jobs with a tag."""
 
     def clock() -> Seconds:
         return {"clock": time.monotonic()}
@@ -133,12 +133,12 @@ def cpu_of(spark: SparkSession, tag: str) -> Callable[[], Seconds]:
 
 
 def _task_threads(spark: SparkSession, tag: str) -> dict[str, float]:
-    """The CPU seconds of the JVM's threads that run tasks of the jobs of a tag."""
+    """The CPU seconds of the JVM threads that run tasks of the jobs with a tag."""
     jvm, tracker = jvm_of(spark), status_tracker(spark)
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForTag(tag)]
     stages = {str(stage) for job in jobs if job.isDefined() for stage in job.get().stageIds()}
     threads = getattr(jvm, "java.lang.management.ManagementFactory").getThreadMXBean()
-    # All in one text: each question to the JVM takes its time.
+    # All in one text, because each call to the JVM takes time.
     told = getattr(jvm, "scala.runtime.ScalaRunTime").stringOf(threads.getThreadInfo(threads.getAllThreadIds()))
     found = {}
     for stage, task, number in _TASK.findall(told):
@@ -153,7 +153,7 @@ def _process_of_jvm(spark: SparkSession) -> int:
 
 
 def _workers(parent: int) -> dict[str, float]:
-    """The CPU seconds of the processes below one, but for this one."""
+    """The CPU seconds of a process's descendants, except this one."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -25,12 +25,12 @@ class Task(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why a task has failed, with the name of the exception."""
+    """Why a task has failed, with the exception's name."""
 
     why: str
 
 
-#: What a worker says first, and what it answers.
+#: A worker's first message, and its answers.
 READY = "ready"
 Answer = list[Report] | Failure
 
@@ -59,13 +59,13 @@ def _say(answers: BinaryIO, what: object) -> None:
 
 
 def main() -> None:
-    """Serve the driver. What a library prints is no answer: it goes to standard error."""
+    """Serve the driver. Anything that a library prints is not an answer, and goes to standard error."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     serve(sys.stdin.buffer, answers)
 
 
 if __name__ == "__main__":
-    from barnabas.streams.query import worker  # what goes back is of the classes that the driver knows
+    from barnabas.streams.query import worker  # the answers then have the classes that the driver knows
 
     worker.main()

@@ -44,15 +44,15 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check_ddl(ddl: str) -> list[tuple[str, str]]:
-    """Names and types (in one spelling) of the columns of a schema text. Raises WalError for one that is none.
+    """The names and types (in one spelling) of the columns in a schema text. Raises WalError if it is invalid.
 
-    Its types are those that values can be parsed to: what Spark has beyond them is refused.
+    Only types are allowed to which values can be parsed; Spark's other types are refused.
     """
     return [(field.name, type_text(field.type)) for field in parse_ddl(ddl)]
 
 
 def parse_ddl(ddl: str) -> pa.Schema:
-    """The Arrow schema that Spark gives a data source for the schema text. Raises WalError as `check_ddl`."""
+    """The Arrow schema that Spark gives a data source for the schema text. Raises WalError like `check_ddl`."""
     parser = _Parser(ddl)
     fields = parser.fields(end="", depth=0)
     return pa.schema(fields)
@@ -64,7 +64,7 @@ def ddl_text(schema: pa.Schema) -> str:
 
 
 def type_text(kind: pa.DataType) -> str:
-    """The text of a type that `parse_ddl` gives."""
+    """The text of a type from `parse_ddl`."""
     if pa.types.is_list(kind):
         return f"ARRAY<{type_text(kind.value_type)}>"
     if pa.types.is_struct(kind):
@@ -87,7 +87,7 @@ class _Parser:
         self._at = 0
 
     def fields(self, end: str, depth: int) -> list[pa.Field]:
-        """`name [:] type, ...` up to and with the token `end`."""
+        """`name [:] type, ...` up to and including the token `end`."""
         found: list[pa.Field] = []
         names = set[str]()
         while not found or self._peek() == ",":

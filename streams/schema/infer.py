@@ -26,10 +26,11 @@ _MAX_DEPTH = 50
 def infer_json(log_dir: LogDir, topic: str, *, sample: int = 10_000) -> str:
     """The schema text (Spark's DDL) of the JSON objects in a topic's values, from about `sample` records.
 
-    Half of them are each partition's oldest, half its newest. Whole numbers and others make DOUBLE; what is null in all
-    of them, or of types that do not go together, STRING; times are texts and so STRING. Left out are fields without
-    content (`{}`), those that hide a record's own column (`_offset`), and the later of two that differ only in case,
-    which Spark does not tell apart. Raises WalError for a topic without JSON objects.
+    Half of them are each partition's oldest records, half its newest. Integers mixed with other numbers become DOUBLE.
+    A field that is always null, or has incompatible types, becomes STRING; times are texts, so they are STRING as well.
+    Some fields are left out: those without content (`{}`), those that hide a record's own column (`_offset`), and the
+    later of two that differ only in case, which Spark does not distinguish. Raises WalError for a topic without JSON
+    objects.
     """
     found = pa.struct([])
     objects = values = 0
@@ -52,7 +53,7 @@ def infer_json(log_dir: LogDir, topic: str, *, sample: int = 10_000) -> str:
 
 
 def _values(log_dir: LogDir, topic: str, half: int) -> Iterator[bytes]:
-    """The `half` oldest values and as many of the newest, about as many of each partition; null ones left out."""
+    """The `half` oldest and newest values, about equally many from each partition; null values are left out."""
     ranges = log_dir.ranges(log_dir.partitions(topic))
     filled = {key: (lo, hi) for key, (lo, hi) in ranges.items() if lo < hi}
     each = -(-half // max(len(filled), 1))
@@ -68,7 +69,7 @@ def _read(log_dir: LogDir, ranges: Ranges) -> Iterator[bytes]:
 
 
 def _type_of(value: Any, depth: int = 0) -> pa.DataType:
-    """Raises ValueError for a value that nests too deep."""
+    """The type of a value. Raises ValueError if it is nested too deeply."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"more than {_MAX_DEPTH} levels")
     if value is None:
@@ -90,7 +91,7 @@ def _type_of(value: Any, depth: int = 0) -> pa.DataType:
 
 
 def _merge(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type that values of both have."""
+    """The type that fits both types' values."""
     if one == other or other == _UNKNOWN:
         return one
     if one == _UNKNOWN:
@@ -108,7 +109,7 @@ def _merge(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _named(struct: pa.StructType) -> list[pa.Field]:
-    """The fields as columns: what stayed unknown is a text, what has no content is left out."""
+    """The fields as columns: an unknown type becomes a text, a field without content is left out."""
     found: dict[str, pa.Field] = {}
     for field in struct:
         kind = _settled(field.type)

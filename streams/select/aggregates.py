@@ -19,41 +19,41 @@ from barnabas.streams.select.typed import Typed, Values, group_key, is_known, so
 
 NAMES = frozenset({"count", "sum", "avg", "mean", "min", "max"})
 _BITS = 64
-#: What an addition of DOUBLEs may be off, as a part of its result, and what a sum may.
+#: The error of one addition of DOUBLEs, relative to its result, and the tolerated error of a sum.
 _ROUNDING, _MOST_OFF = 2.0**-53, 1e-9
-#: What an aggregate may remember of all groups together: bytes of values, with what Python takes for each.
+#: The most that aggregates may remember in all groups together: bytes of values, plus Python's overhead for each.
 MOST_BYTES, _EACH = 64 << 20, 64
 
 
 class State(Protocol):
-    """An aggregate of one group, as far as it is."""
+    """The current state of an aggregate in one group."""
 
     def add(self, values: Iterable[Any]) -> None:
-        """More rows. Raises NeedsSpark where there is too much to remember."""
+        """Add rows. Raises NeedsSpark if there is too much to remember."""
 
     def result(self) -> Any:
-        """What it is of all rows so far."""
+        """The result for all rows so far."""
 
 
 class Room:
-    """How much may still be remembered."""
+    """How much more may be remembered."""
 
     def __init__(self, size: int = MOST_BYTES) -> None:
         self._left = size
 
     def take(self, values: Iterable[Any]) -> None:
-        """Remember these. Raises NeedsSpark."""
+        """Count these as remembered. Raises NeedsSpark."""
         self._left -= sum(_EACH + (len(each) if isinstance(each, str) else 0) for each in values)
         if self._left < 0:
             raise NeedsSpark("it has more different values than are remembered here")
 
     def give(self, value: Any) -> None:
-        """Forget one."""
+        """Count one as forgotten."""
         self._left += _EACH + (len(value) if isinstance(value, str) else 0)
 
 
 class Aggregate(NamedTuple):
-    """An aggregate: what it is of (None: of rows), the type of its result, and how it begins."""
+    """An aggregate: its argument (None: the rows), the type of its result, and its initial state."""
 
     of: Typed | None
     kind: pa.DataType
@@ -61,7 +61,7 @@ class Aggregate(NamedTuple):
 
 
 def aggregate(call: Call, of: Typed | None) -> Aggregate:
-    """The aggregate of a call. Raises NeedsSpark for one whose result is not certain here."""
+    """The aggregate of a call. Raises NeedsSpark if its result would not be certain here."""
     if call.name == "count":
         return _count(call, of)
     if of is None or call.is_distinct:
@@ -103,7 +103,7 @@ class _Distinct:
         self._key, self._room, self._seen = key, room, set[Any]()
 
     def add(self, values: Iterable[Any]) -> None:
-        # One NaN is not equal to another for Python, but a set knows the same object again.
+        # To Python, two NaNs are not equal, but a set recognizes the same object.
         new = {self._key(each) for each in values if each is not None} - self._seen
         self._room.take(new)
         self._seen |= new
@@ -128,10 +128,10 @@ class _WholeSum:
 class _Sum:
     def __init__(self) -> None:
         self._sum, self._size, self._count = 0.0, 0.0, 0
-        self._is_whole = True  # whole numbers up to 2^53 are added without rounding
+        self._is_whole = True  # integers up to 2^53 are added without rounding
 
     def add(self, values: Iterable[Any]) -> None:
-        for each in values:  # one by one: `sum` adds in another way in newer versions of Python
+        for each in values:  # one by one: newer versions of Python compute `sum` differently
             if each is not None:
                 self._sum += each
                 self._size += abs(each)
@@ -139,7 +139,7 @@ class _Sum:
                 self._count += 1
 
     def result(self) -> float | None:
-        """Raises NeedsSpark."""
+        """The result. Raises NeedsSpark."""
         is_exact = self._is_whole and self._size <= 1 << 53
         is_off = self._size * self._count * _ROUNDING > abs(self._sum) * _MOST_OFF or not math.isfinite(self._size)
         if is_off and not is_exact:

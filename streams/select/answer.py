@@ -15,14 +15,14 @@ from barnabas.streams.wal.local_broker import log_dir_of
 
 
 class Prepared(NamedTuple):
-    """A query of which everything is known but its rows."""
+    """A query about which everything except its rows is known."""
 
     source: Source
     planned: Planned
 
 
 def prepare(cluster: Cluster, query: str) -> Prepared:
-    """What a query means. Raises NeedsSpark; QueryError for a topic or column that is not there; ClientError."""
+    """Analyse a query. Raises NeedsSpark; QueryError for a topic or column that does not exist; ClientError."""
     asked = syntax.parse(query)
     if not asked.source:
         return Prepared(Source("", "", 0), plan(asked, pa.schema([])))
@@ -31,14 +31,14 @@ def prepare(cluster: Cluster, query: str) -> Prepared:
 
 
 def answer(cluster: Cluster, server: str, data_dir: str | None, prepared: Prepared, limit: int) -> Result:
-    """Its results, `limit` of them at most. Raises WalError, ClientError."""
+    """At most `limit` of its results. Raises WalError, ClientError."""
     if not prepared.source.name:
         return run_once(prepared.planned, limit)
     return run(log_dir_of(cluster, server, data_dir), prepared.source, prepared.planned, limit)
 
 
 def explained(prepared: Prepared) -> list[str]:
-    """What is read, and how it is answered, line by line."""
+    """What is read and how it is answered, in lines."""
     planned = prepared.planned
     if not prepared.source.name:
         return ["without Spark: reads nothing"]

@@ -33,7 +33,7 @@ _MOST_ROWS = 100_000
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
-    """What is asked for."""
+    """A request from the client."""
 
     server: str
     query: str
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def main() -> int:
-    """Answer one request; the status is 1 for one that is none."""
+    """Answer one request; the status is 1 if it is invalid."""
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     except msgspec.DecodeError as error:

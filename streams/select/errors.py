@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class NeedsSpark(Exception):
-    """Spark must be asked; the text says why, in a few words."""
+    """Spark must answer; the text says why, in a few words."""

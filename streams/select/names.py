@@ -12,9 +12,9 @@ _BEFORE = {"negative": "-", "not": "NOT"}
 
 
 def name_of(expression: Expression) -> str:
-    """The name. Raises NeedsSpark where it is not certain."""
+    """The name. Raises NeedsSpark if it is not certain."""
     if isinstance(expression, Call) and expression.name.startswith("cast ") and isinstance(expression.args[0], Column):
-        return expression.args[0].name  # a column that is cast keeps its name, where that is all
+        return expression.args[0].name  # a column that is only cast keeps its name
     return _written(expression)
 
 

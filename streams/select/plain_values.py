@@ -13,7 +13,7 @@ import pyarrow as pa
 
 
 def plain_rows(batch: pa.RecordBatch | pa.Table) -> list[list[Any]]:
-    """The rows."""
+    """The rows as lists of plain values."""
     columns = [_values(column) for column in batch.columns]
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -25,7 +25,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _as_bytes(array: pa.Array) -> pa.Array:
-    """Texts as bytes where they are no UTF-8 for Python, at any depth."""
+    """Texts as bytes if Python does not accept them as UTF-8, at any depth."""
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         try:
@@ -46,7 +46,7 @@ def _as_bytes(array: pa.Array) -> pa.Array:
 
 
 def plain(value: Any) -> Any:
-    """A value of a row."""
+    """A row's value as a plain value."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, datetime.datetime):

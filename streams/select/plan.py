@@ -20,9 +20,9 @@ from barnabas.streams.select.typed import Typed, is_known, typed
 from barnabas.streams.source.where import Condition, decidable
 from barnabas.wire.queries.plan import Values
 
-#: The most rows that are kept sorted.
+#: The most rows that are kept sorted in memory.
 MOST_SORTED = 100_000
-#: Words that are functions where no column has their name.
+#: Words that are functions unless a column has their name.
 _CONSTANTS = frozenset(
     """
     current_catalog current_database current_date current_path current_schema current_time current_timestamp
@@ -40,7 +40,7 @@ _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Output(NamedTuple):
-    """A column of the result. `column` is the topic's own that it is, if it is one as it stands there."""
+    """A column of the result. `column` is set if it is one of the topic's columns, unchanged."""
 
     name: str
     of: Typed
@@ -56,7 +56,7 @@ class Sorted(NamedTuple):
 
 
 class Grouped(NamedTuple):
-    """What rows are gathered by, and what is told of each group; its columns are g0, g1, ... and a0, a1, ..."""
+    """What rows are grouped by, and the results for each group. The columns are g0, g1, ... and a0, a1, ..."""
 
     by: tuple[Typed, ...]
     aggregates: tuple[Aggregate, ...]
@@ -65,28 +65,28 @@ class Grouped(NamedTuple):
 
 @dataclass(frozen=True)
 class Planned:
-    """A query that is answered here. What is known of `_partition`, `_offset` and `_timestamp` is in `conditions`."""
+    """A query that is answered here. Tests of `_partition`, `_offset` and `_timestamp` are in `conditions`."""
 
     source: str
-    names: frozenset[str]  # the columns that are read
+    names: frozenset[str]  # the columns to read
     conditions: tuple[Condition, ...]  # on columns as they are read
     since: int | None  # no row has an earlier time, in microseconds
-    tests: tuple[Typed, ...]  # on what is left then
+    tests: tuple[Typed, ...]  # on the rows that are left
     grouped: Grouped | None
     outputs: tuple[Output, ...]
     order: tuple[Sorted, ...]
     limit: int | None
     offset: int
-    is_tail: bool  # the newest offsets of each partition are enough
+    is_tail: bool  # whether the newest offsets of each partition are enough
 
     @property
     def schema(self) -> pa.Schema:
-        """The names and types of the results."""
+        """The names and types of the results' columns."""
         return pa.schema([pa.field(each.name, each.of.kind) for each in self.outputs])
 
 
 def columns_of(values: Values) -> pa.Schema:
-    """The columns that a SELECT sees of a topic. Raises NeedsSpark for a schema that only Spark reads."""
+    """A topic's columns as a SELECT sees them. Raises NeedsSpark for a schema that only Spark can parse."""
     found = typed_columns(values)
     if found is None:
         raise NeedsSpark("the schema of the topic has names or types that are Spark's")
@@ -95,12 +95,12 @@ def columns_of(values: Values) -> pa.Schema:
 
 
 def plan(query: Query, columns: pa.Schema) -> Planned:
-    """The query over a topic with these columns. Raises NeedsSpark; QueryError for a column that is not there."""
+    """The query over a topic with these columns. Raises NeedsSpark; QueryError for a missing column."""
     return _Planning(query, columns).planned()
 
 
 class _Planning:
-    """All raise NeedsSpark."""
+    """Plans one query. All methods raise NeedsSpark."""
 
     def __init__(self, query: Query, columns: pa.Schema) -> None:
         self._query, self._columns = query, columns
@@ -110,7 +110,7 @@ class _Planning:
         self._calls: dict[Call, Aggregate] = {}
 
     def planned(self) -> Planned:
-        """Raises QueryError, too."""
+        """The planned query. Also raises QueryError."""
         query = self._query
         if not query.source and any(_named([each]) or _has_aggregate(each) for _, each in self._items):
             raise NeedsSpark("it has no FROM")
@@ -188,7 +188,7 @@ class _Planning:
     # --- columns ------------------------------------------------------------------------------------------------------
 
     def _expanded(self) -> list[tuple[str, Expression]]:
-        """The names and expressions of the result, * as the columns that it is."""
+        """The names and expressions of the result, with * expanded to its columns."""
         found: list[tuple[str, Expression]] = []
         for item in self._query.items:
             if item.expression is None:
@@ -200,7 +200,7 @@ class _Planning:
         return found
 
     def _check_columns(self) -> None:
-        """Raises QueryError for a name that is certainly none, as the statements of query topics do."""
+        """Raises QueryError for a name that is certainly not a column, like the statements of query topics do."""
         aliases = {name.lower() for name, _ in self._items}
         query = self._query
         own = [each.expression for each in query.items] + [query.condition]
@@ -228,7 +228,7 @@ class _Planning:
         return Output(name, typed(expression, self._of_row), column)
 
     def _canonical(self, expression: Expression) -> Expression:
-        """Columns by their own names, so that two expressions that are the same are equal."""
+        """The expression with columns by their own names, so that identical expressions are equal."""
         if isinstance(expression, Column):
             return Column(self._field(expression).name)
         if isinstance(expression, Call):
@@ -239,12 +239,12 @@ class _Planning:
     # --- WHERE --------------------------------------------------------------------------------------------------------
 
     def _conditions(self) -> tuple[tuple[Condition, ...], int | None, tuple[Typed, ...]]:
-        """What can be told of columns as they are read, the earliest time, and the rest."""
+        """The conditions that can be checked as columns are read, the earliest time, and the rest."""
         simple: list[Condition] = []
         tests: list[Typed] = []
         since: int | None = None
         for part in conjuncts(self._query.condition):
-            found = typed(part, self._of_row)  # whatever else, its types are known
+            found = typed(part, self._of_row)  # in any case, this checks its types
             if found.kind != pa.bool_():
                 raise NeedsSpark("its WHERE is no condition")
             one = self._simple(part)
@@ -281,7 +281,7 @@ class _Planning:
         return found if decidable((found,), self._columns) and not is_ordered_truth else None
 
     def _since(self, part: Expression) -> int | None:
-        """The earliest time that a condition on `_timestamp` leaves."""
+        """The earliest time that satisfies a condition on `_timestamp`."""
         if not isinstance(part, Call) or part.name not in (">", ">=", "=", "between"):
             return None
         column, *others = part.args
@@ -336,7 +336,7 @@ class _Planning:
         return Sorted(of, order.descending, order.nulls_first)
 
     def _with_outputs(self, expression: Expression, *, is_order: bool = True) -> Expression:
-        """Names of the result stand for what they are there; in ORDER BY a number alone does, too."""
+        """Replace names of the result by their expressions; in ORDER BY, also a number that stands alone."""
         if is_order and isinstance(expression, Literal):
             return self._numbered(expression)
         return self._substituted(expression, is_order, inside=False)
@@ -357,7 +357,7 @@ class _Planning:
         return found if not inside or not is_own else expression
 
     def _by_name(self, name: str) -> Expression | None:
-        """The item of that name. Raises NeedsSpark if there are several."""
+        """The item with that name. Raises NeedsSpark if there are several."""
         found = [expression for given, expression in self._items if given.lower() == name.lower()]
         if len(found) > 1:
             raise NeedsSpark(f"the result has several columns {name}")
@@ -380,7 +380,7 @@ def _has_aggregate(expression: Expression) -> bool:
 
 
 def _named(expressions: Sequence[Expression | None]) -> list[Column]:
-    """All columns that are named, in order."""
+    """All columns that are mentioned, in order."""
     found: list[Column] = []
     for each in expressions:
         if isinstance(each, Column):
@@ -395,7 +395,7 @@ def _columns_of(conditions: Sequence[Condition]) -> frozenset[str]:
 
 
 def _fitting(literal: Literal, kind: pa.DataType) -> bool | int | float | str | None:
-    """A literal as a value of the type of its column, where Spark's cast does not change it; None elsewhere."""
+    """A literal as a value of its column's type, if Spark's cast does not change it; otherwise None."""
     value = literal.value
     if isinstance(value, bool):
         return value if pa.types.is_boolean(kind) else None

@@ -17,7 +17,7 @@ _NUMPY, _PANDAS, _ARROW = "numpy", "pandas", "pyarrow"
 
 
 class _Without(MetaPathFinder):
-    """Finds neither of these modules, before others could."""
+    """Finds, before others could, that neither of these modules exists."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -28,7 +28,7 @@ class _Without(MetaPathFinder):
 
 
 def import_arrow() -> None:
-    """Call before anything imports Arrow, if nothing in the process is to hand it NumPy's arrays or pandas' frames."""
+    """Call this before anything imports Arrow, if no code in the process passes it NumPy arrays or pandas frames."""
     names = {each for each in (_NUMPY, _PANDAS) if each not in sys.modules}
     with _without(names):
         arrow = importlib.import_module(_ARROW)

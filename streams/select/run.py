@@ -29,20 +29,22 @@ class Result(NamedTuple):
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
-    #: How many records were read so far.
+    #: How many records have been read so far.
     read: Callable[[], int]
 
 
 def run(log_dir: LogDir, source: Source, planned: Planned, limit: int) -> Result:
-    """The results of a query, `limit` of them at most. The iterator raises NeedsSpark before its first batch only, and
-    WalError."""
+    """At most `limit` results of a query.
+
+    The iterator raises NeedsSpark only before its first batch, and WalError.
+    """
     scan = Scan(log_dir, source.values, typed_columns(source.values) or pa.schema([]), planned)
     limit = limit if planned.limit is None else min(limit, planned.limit)
     return Result(planned.schema, _limited(_batches(scan, planned, limit), planned.offset, limit), lambda: scan.read)
 
 
 def run_once(planned: Planned, limit: int) -> Result:
-    """The one row of a query without FROM."""
+    """The single row of a query without FROM."""
     row = Batch(pa.RecordBatch.from_arrays([pa.nulls(1)], names=["_"]))
     return Result(planned.schema, _limited(iter([_outputs(planned.outputs, row)]), 0, limit), lambda: 0)
 
@@ -81,7 +83,7 @@ def _batches(scan: Scan, planned: Planned, limit: int) -> Iterator[pa.RecordBatc
 
 
 class TooLateError(Exception):
-    """What was given already cannot be taken back, and a later row needs Spark."""
+    """A later row needs Spark, but earlier results have already been returned."""
 
 
 def _limited(batches: Iterator[pa.RecordBatch], offset: int, limit: int) -> Iterator[pa.RecordBatch]:
@@ -114,11 +116,11 @@ def _array(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def _sorted(order: Sequence[Sorted], columns: Sequence[Values]) -> list[int]:
-    """The numbers of the rows in order: sorted by the last column first, as what is equal stays as it is."""
+    """The indexes of the rows in order. The last column is sorted first, because equal rows keep their order."""
     found = list(range(len(columns[0])))
     for each, values in reversed([*zip(order, columns, strict=True)]):
         key = sort_key(each.of.kind)
-        last = each.nulls_first == each.descending  # where nulls are before what is turned round
+        last = each.nulls_first == each.descending  # whether nulls come first before the reversal
         keys = [(last, None) if v is None else (not last, key(v)) for v in values]
         found.sort(key=keys.__getitem__, reverse=each.descending)
     return found
@@ -143,7 +145,7 @@ class _Newest:
             self._keep()
 
     def rows(self) -> pa.RecordBatch:
-        """All that are wanted, in order."""
+        """All wanted rows, in order."""
         self._keep()
         return self._rows[0]
 
@@ -159,7 +161,7 @@ class _Newest:
 
 
 def _tails(scan: Scan, wanted: int) -> Iterator[Batch]:
-    """The newest rows of each partition, as many as are wanted, and some more."""
+    """The newest rows of each partition: as many as are wanted, and some more."""
     for key, (lo, hi) in scan.ranges().items():
         found = 0
         for piece in scan.backwards(key, lo, hi, wanted):
@@ -173,7 +175,7 @@ def _tails(scan: Scan, wanted: int) -> Iterator[Batch]:
 
 
 class _Gathered:
-    """Groups as rows: what they are grouped by, and their aggregates."""
+    """Groups as rows: their grouping values and aggregates."""
 
     def __init__(self, columns: dict[str, Values], count: int) -> None:
         self._columns, self._count = columns, count

@@ -24,12 +24,12 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries import plan as queries
 
 _FIRST_TAIL = 1000
-#: What a split has at most: so much is looked up before its first record is read.
+#: The largest split: its end is looked up before its first record is read.
 _SPLIT_BYTES = 8 << 20
 
 
 class Batch:
-    """Rows as they are read, and their columns as values, which are made once."""
+    """Rows as read, and their columns as values, which are made once."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self.rows = rows
@@ -39,7 +39,7 @@ class Batch:
         return int(self.rows.num_rows)
 
     def values(self, name: str) -> Values:
-        """A column, times as microseconds. Raises NeedsSpark for texts that are no UTF-8."""
+        """A column; times are microseconds. Raises NeedsSpark for texts that are not UTF-8."""
         if name not in self._made:
             column = self.rows.column(name)
             if column.type == TIME:
@@ -51,18 +51,18 @@ class Batch:
         return self._made[name]
 
     def where(self, keep: Sequence[Any]) -> Batch:
-        """The rows of which `keep` says True, which is not null."""
+        """The rows for which `keep` is True; null counts as False."""
         return self if all(keep) else Batch(self.rows.filter(pa.array(keep, pa.bool_())))
 
 
 class Scan:
-    """The rows of a topic that meet the simple conditions of a query, with the columns that it needs.
+    """The rows of a topic that meet a query's simple conditions, with the columns that it needs.
 
-    `read` are the records that were looked at so far.
+    `read` is the number of records read so far.
     """
 
     def __init__(self, log_dir: LogDir, values: queries.Values, typed: pa.Schema, planned: Planned) -> None:
-        """`typed` are the columns of the topic's values."""
+        """`typed` are the typed columns of the topic's values."""
         self._log_dir, self._planned = log_dir, planned
         self.read = 0
         needed = planned.names or {"_offset"}
@@ -91,12 +91,12 @@ class Scan:
         return found
 
     def forwards(self) -> Iterator[Batch]:
-        """All of them, partition by partition. Raises WalError."""
+        """All rows, partition by partition. Raises WalError."""
         for key, (lo, hi) in self.ranges().items():
             yield from self._between(key, lo, hi)
 
     def backwards(self, key: TopicPartition, lo: int, hi: int, wanted: int) -> Iterator[list[Batch]]:
-        """Those of a partition, the newest piece of its log first; each is larger than the one before."""
+        """A partition's rows, beginning with the newest piece of its log; each piece is larger than the one before."""
         size = max(2 * wanted, _FIRST_TAIL)
         while lo < hi:
             begin = max(lo, hi - size)

@@ -19,20 +19,20 @@ from barnabas.streams.select.errors import NeedsSpark
 from barnabas.wire.streams.cursor import Cursor
 from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, WORD, SyntaxProblem, string_value
 
-#: Longer and deeper queries are for Spark, which has its own limits.
+#: Longer and deeper queries are left to Spark, which has its own limits.
 MAX_TOKENS, _MAX_DEPTH = 2000, 50
 _WHOLE = re.compile(r"\d{1,19}")
 _FRACTION = re.compile(r"\d{1,15}\.\d{1,15}")
 _EXPONENT = re.compile(r"\d{1,15}(?:\.\d{1,15})?[eE][+-]?\d{1,3}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COMPARISONS = ("=", "==", "<", "<=", ">", ">=", "<>", "!=")
-#: What a number is that has no letter behind it.
+#: The types of a number without a suffix letter.
 INT, BIGINT, DECIMAL, DOUBLE, TEXT, TRUTH = "int", "bigint", "decimal", "double", "string", "boolean"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it is written: of the topic, or of a name that the topic has in the query."""
+    """A column as written: one of the topic, perhaps with the topic's alias in the query."""
 
     name: str
     of: str = ""
@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Literal:
-    """A number, text or truth value; `text` is how Spark writes it in the name of a column."""
+    """A number, text or boolean; `text` is how Spark writes it in the name of a column."""
 
     kind: str
     value: int | float | str | bool
@@ -49,7 +49,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator or function, by its name in lower case. `count(*)` has no arguments."""
+    """An operator or function, with its name in lower case. `count(*)` has no arguments."""
 
     name: str
     args: tuple[Expression, ...]
@@ -60,7 +60,7 @@ Expression = Column | Literal | Call
 
 
 class Item(NamedTuple):
-    """A part of the SELECT list: an expression, None for *; and the name that it is given, if any."""
+    """A part of the SELECT list: an expression, or None for *; and its alias, if it has one."""
 
     expression: Expression | None
     name: str | None
@@ -75,9 +75,9 @@ class Order(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A query as it is written."""
+    """A query as written."""
 
-    source: str  # none where there is no FROM
+    source: str  # empty without FROM
     alias: str
     is_distinct: bool
     items: tuple[Item, ...]
@@ -90,7 +90,7 @@ class Query(NamedTuple):
 
 
 def parse(text: str) -> Query:
-    """A query of the shape that is understood here. Raises NeedsSpark for any other."""
+    """A query of a shape that is understood here. Raises NeedsSpark for any other."""
     try:
         parser = _Parser(text)
         if len(parser.tokens) > MAX_TOKENS:
@@ -349,7 +349,7 @@ class _Parser(Cursor):
 
 
 def _joined(name: str, parts: Sequence[Expression]) -> Expression:
-    """Two by two, as Spark has them."""
+    """Combine the parts two by two, as Spark does."""
     found = parts[0]
     for part in parts[1:]:
         found = Call(name, (found, part))
@@ -369,7 +369,7 @@ def _number(text: str, sign: int) -> Literal:
         if -(1 << 63) <= whole < 1 << 63:
             return Literal(INT if -(1 << 31) <= whole < 1 << 31 else BIGINT, whole, str(whole))
     if _FRACTION.fullmatch(text):
-        return Literal(DECIMAL, sign * float(text) + 0.0, written)  # of which there is no negative zero
+        return Literal(DECIMAL, sign * float(text) + 0.0, written)  # a DECIMAL has no negative zero
     if _EXPONENT.fullmatch(text) and 0 < float(text) < float("inf"):
         return Literal(DOUBLE, sign * float(text), written)
     raise NeedsSpark(f"the number {text} has a type of its own")

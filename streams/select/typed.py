@@ -44,30 +44,30 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Rows(Protocol):
-    """Rows whose columns are there as values."""
+    """Rows with their columns as values."""
 
     def values(self, name: str) -> Values:
-        """A column. Raises NeedsSpark for texts that are no UTF-8."""
+        """A column. Raises NeedsSpark for texts that are not UTF-8."""
 
     def __len__(self) -> int: ...
 
 
 class Typed(NamedTuple):
-    """An expression: the type of its values, how they are made, and the columns that they are made of."""
+    """An expression: the type of its values, the function that makes them, and the columns that it needs."""
 
     kind: pa.DataType
     values: Callable[[Rows], Values]
     columns: frozenset[str]
-    #: The one value that it always has, if it is a literal.
+    #: Its only value, if it is a literal.
     constant: Any = None
 
 
-#: Gives a column or an aggregate its type; what it gives None for is an operator.
+#: Returns the type of a column or an aggregate; returns None for an operator.
 Resolve = Callable[[Expression], Typed | None]
 
 
 def typed(expression: Expression, resolve: Resolve) -> Typed:
-    """An expression over what `resolve` knows. Raises NeedsSpark."""
+    """Type an expression over what `resolve` knows. Raises NeedsSpark."""
     found = resolve(expression)
     if found is not None:
         return found
@@ -87,28 +87,28 @@ def typed(expression: Expression, resolve: Resolve) -> Typed:
 
 
 def _check_is(kind: pa.DataType, found: Typed) -> None:
-    """Raises NeedsSpark for another type."""
+    """Raises NeedsSpark if the type is another one."""
     if found.kind != kind:
         raise NeedsSpark(f"it needs a cast from {found.kind} to {kind}")
 
 
 def is_known(kind: pa.DataType) -> bool:
-    """Whether values of a type can be computed with, compared and grouped by."""
+    """Whether values of a type can be computed with, compared and grouped by here."""
     return kind in (*_WHOLE, _BOOL, _TEXT, _DOUBLE, TIME)
 
 
 def sort_key(kind: pa.DataType) -> Callable[[Any], Any]:
-    """What values that are not null are ordered by: NaN is the largest, both zeros are one."""
+    """The sort key for values that are not null: NaN is the largest, and both zeros are equal."""
     return _double_key if kind == _DOUBLE else _itself
 
 
 def group_key(kind: pa.DataType) -> Callable[[Any], Any]:
-    """What makes values one group: all NaN are, and both zeros."""
+    """The key that puts equal values in one group: all NaNs are equal, and so are both zeros."""
     return _normal if kind == _DOUBLE else _itself
 
 
 def wrapped(value: int, bits: int) -> int:
-    """A whole number in so many bits, as Java has it after an overflow."""
+    """An integer wrapped to this many bits, as Java does on overflow."""
     half = 1 << (bits - 1)
     return (value + half & (1 << bits) - 1) - half
 
@@ -140,7 +140,7 @@ def _literal(literal: Literal) -> Typed:
     if literal.kind == syntax.TRUTH:
         return _constant(_BOOL, literal.value)
     if literal.kind == syntax.DECIMAL:
-        return _constant(pa.decimal128(1, 1), literal.value)  # known beside a DOUBLE only, which it becomes
+        return _constant(pa.decimal128(1, 1), literal.value)  # only used beside a DOUBLE, which it becomes
     return _constant(_LITERALS[literal.kind], literal.value)
 
 
@@ -151,7 +151,7 @@ def _is_compared_with_text(call: Call) -> bool:
 
 
 def _with_moments(call: Call, resolve: Resolve) -> Call:
-    """Beside a time, a text is a time."""
+    """Convert a text that is compared with a time into a time."""
     kinds = {typed(each, resolve).kind for each in call.args if not isinstance(each, Literal)}
     if kinds != {TIME}:
         return call
@@ -160,7 +160,7 @@ def _with_moments(call: Call, resolve: Resolve) -> Call:
 
 
 def _moment(text: Expression) -> int:
-    """Microseconds since 1970, of a text that Spark reads as the same time."""
+    """Microseconds since 1970 for a text that Spark reads as the same time."""
     found = _DAY.fullmatch(str(text.value)) if isinstance(text, Literal) else None
     if found is None:
         raise NeedsSpark("a time in it is not written as YYYY-MM-DD or YYYY-MM-DD HH:MM:SS")
@@ -176,7 +176,7 @@ def _moment(text: Expression) -> int:
 
 
 def _made(kind: pa.DataType, args: Sequence[Typed], of_one_row: Callable[..., Any]) -> Typed:
-    """What is null where any argument is."""
+    """An expression that is null if any argument is null."""
     columns = frozenset[str]().union(*(each.columns for each in args))
 
     def one(rows: Rows) -> Values:
@@ -193,7 +193,7 @@ def _made(kind: pa.DataType, args: Sequence[Typed], of_one_row: Callable[..., An
 
 
 def _made_of_nulls(kind: pa.DataType, args: Sequence[Typed], of_one_row: Callable[..., Any]) -> Typed:
-    """What may be something where an argument is null."""
+    """An expression that may have a value if an argument is null."""
     columns = frozenset[str]().union(*(each.columns for each in args))
     return Typed(kind, lambda rows: [of_one_row(*each) for each in _zipped(args, rows)], columns)
 
@@ -217,7 +217,7 @@ def _are_whole(args: Sequence[Typed]) -> bool:
 
 
 def _doubles(args: Sequence[Typed]) -> list[Typed]:
-    """Arguments of which one is a DOUBLE, all as DOUBLE."""
+    """The arguments, one of which is a DOUBLE, all as DOUBLE."""
     if not any(each.kind == _DOUBLE for each in args):
         raise NeedsSpark(f"it computes with {' and '.join(str(each.kind) for each in args)}")
     return [_as_double(each) for each in args]
@@ -240,7 +240,7 @@ def _division(args: Sequence[Typed]) -> Typed:
 
 
 def _remainder(args: Sequence[Typed]) -> Typed:
-    """It has the sign of what is divided."""
+    """The remainder, which has the sign of the dividend."""
     if _are_whole(args):
         kind = max((each.kind for each in args), key=lambda each: each.bit_width)
         return _made(kind, args, lambda x, y: None if y == 0 else abs(x) % abs(y) * (-1 if x < 0 else 1))
@@ -271,7 +271,7 @@ def _absolute(args: Sequence[Typed]) -> Typed:
 
 
 def _comparable(args: Sequence[Typed]) -> tuple[list[Typed], Callable[[Any], Any]]:
-    """The arguments in one type, and what their values are compared by."""
+    """The arguments in one common type, and the key for comparing their values."""
     kinds = {each.kind for each in args}
     if _are_whole(args):
         return list(args), _itself
@@ -319,7 +319,7 @@ def _like(args: Sequence[Typed]) -> Typed:
     end = middle.pop()
 
     def matches(text: str) -> bool:
-        """Part by part, each at the first place where it is: in one walk over the text."""
+        """Match part by part, each at its first occurrence: one pass over the text."""
         if len(text) < len(begin) + len(end) or not text.startswith(begin) or not text.endswith(end):
             return False
         at, last = len(begin), len(text) - len(end)
@@ -490,5 +490,5 @@ _MAKERS: dict[str, Callable[[Sequence[Typed]], Typed]] = {
     "substr": _substring,
     **{f"cast {name}": _cast(kind) for name, kind in _CASTS.items()},
 }
-#: What may be called, for those who complete what is typed.
+#: The callable functions, for completion.
 FUNCTIONS = frozenset({"abs", "length", "upper", "lower", "trim", "concat", "coalesce", "substring", "substr"})

@@ -15,9 +15,9 @@
 
 enum { BOOL = 0, INT8 = 1, INT16 = 2, INT32 = 4, INT64 = 8, TEXT = 16, FLOAT32 = 20, FLOAT64 = 24 };
 #define MAX_DEPTH 64
-#define MAX_DIGITS 18 /* so many fit an int64 */
-#define MAX_NUMBER 64 /* bytes of a number that is worth a try */
-#define MAX_POWER 1000000000000 /* no value has so many digits */
+#define MAX_DIGITS 18 /* this many always fit an int64 */
+#define MAX_NUMBER 64 /* the longest number that is worth a try */
+#define MAX_POWER 1000000000000 /* more digits than any value has */
 
 typedef struct {
     const char *name;
@@ -50,7 +50,7 @@ static inline int word(Text *in, const char *wanted, Py_ssize_t size) {
     return 1;
 }
 
-/* The bytes after a first one of 0x80 or more, by RFC 3629; 0 where they are no UTF-8. */
+/* The number of bytes after a first one of 0x80 or more, by RFC 3629; 0 if they are not UTF-8. */
 static int rest_of_character(Text *in, uint8_t first) {
     uint8_t low = 0x80, high = 0xbf;
     int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
@@ -79,7 +79,7 @@ static int hex(Text *in, uint32_t *unit) {
     return 1;
 }
 
-/* What follows a backslash, as UTF-8 to `out` if that is not NULL; its size, 0 where it is no character. */
+/* Write an escape as UTF-8 to `out`, unless that is NULL. Returns its size, 0 if it is not a character. */
 static int escape(Text *in, uint8_t *out) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     uint32_t unit, low;
@@ -104,7 +104,7 @@ static int escape(Text *in, uint8_t *out) {
     return size;
 }
 
-/* A text as it stands, the opening quote already read. */
+/* A text with its escapes; the opening quote has been read. */
 static inline int text(Text *in, const uint8_t **start, Py_ssize_t *size, int *escaped) {
     *start = in->at;
     *escaped = 0;
@@ -230,7 +230,7 @@ static int skip_members(Text *in, int depth, uint8_t close) {
     }
 }
 
-/* A value that no column wants. */
+/* Skip a value that no column wants. */
 static int skip(Text *in, int depth) {
     const uint8_t *start;
     Py_ssize_t size;
@@ -262,7 +262,7 @@ static int put_text(Column *c, const uint8_t *start, Py_ssize_t size, int escape
         return 1;
     }
     Text in = {start, start + size};
-    while (in.at < in.end) { /* never longer than it stands */
+    while (in.at < in.end) { /* never longer than the escaped text */
         uint8_t byte = *in.at++;
         if (byte == '\\') out += escape(&in, out);
         else *out++ = byte;
@@ -271,7 +271,7 @@ static int put_text(Column *c, const uint8_t *start, Py_ssize_t size, int escape
     return 1;
 }
 
-/* 1 when the value was put into its column, 0 when it is left; -1 without memory. */
+/* 1: the value was put into its column; 0: it is left to the Python reader; -1: no memory. */
 static int value(Text *in, Column *c, Py_ssize_t row) {
     const uint8_t *start;
     Py_ssize_t size;

@@ -16,10 +16,10 @@ from barnabas.streams.source.weight import element_width, too_heavy
 from barnabas.streams.wal import WalError
 from barnabas.wire.text import SPARK_REMEDY
 
-# What Confluent's serializers write before each datum: a zero byte, and the id of a schema.
+# The prefix that Confluent's serializers write before each datum: a zero byte, and the id of a schema.
 _CONFLUENT_BYTES = 5
 _NO_ITEM = 1 << 30
-# By the Avro type, or its logical type: the columns that can hold it. Other logical types are what they are made of.
+# For each Avro type or logical type, the columns that can hold it. Other logical types count as their base types.
 _FITS: dict[str, tuple[pa.DataType, ...]] = {
     "boolean": (pa.bool_(),),
     "int": (pa.int32(), pa.int64(), pa.float64()),
@@ -39,7 +39,7 @@ _FITS: dict[str, tuple[pa.DataType, ...]] = {
 
 
 def check_schema(written: str, schema: pa.Schema) -> None:
-    """Raises WalError unless `written` (JSON) is the schema of a record that has the columns of `schema`."""
+    """Raises WalError unless `written` (JSON) is the schema of a record with the columns of `schema`."""
     found = _loaded(written)
     if not isinstance(found, dict) or found.get("type") != "record":
         raise WalError("avroSchema is no schema of a record: a value's fields become the columns")
@@ -50,9 +50,9 @@ def check_schema(written: str, schema: pa.Schema) -> None:
 
 
 def elements(values: pa.Array, schema: pa.Schema, *, written: str) -> pa.Array | None:
-    """The bytes that the elements of arrays take as columns, value by value, at most; None where no array has structs.
+    """The most bytes that each value's array elements take as columns; None if no array has structs.
 
-    Each element has a byte or more of its own (`check_schema`).
+    Each element takes at least one byte of its own (`check_schema`).
     """
     each = element_width(schema)
     if not each:
@@ -63,7 +63,7 @@ def elements(values: pa.Array, schema: pa.Schema, *, written: str) -> pa.Array |
 
 
 def _least_item(written: Any, named: Mapping[str, Any], inside: frozenset[str]) -> int:
-    """The bytes of the smallest element that any array of a schema may have; a large number where there is none."""
+    """The size of the smallest element that any array of a schema may have; a large number if there are no arrays."""
     if isinstance(written, list):
         return min((_least_item(one, named, inside) for one in written), default=_NO_ITEM)
     if isinstance(written, str):
@@ -76,18 +76,18 @@ def _least_item(written: Any, named: Mapping[str, Any], inside: frozenset[str]) 
         return min((_least_item(field["type"], named, inside) for field in written.get("fields", ())), default=_NO_ITEM)
     if avro in ("array", "map"):
         of = written["items" if avro == "array" else "values"]
-        item = _least(of, named, inside) + int(avro == "map")  # a name has its length
+        item = _least(of, named, inside) + int(avro == "map")  # a name has a length byte
         return min(item, _least_item(of, named, inside))
     return _least_item(avro, named, inside) if isinstance(avro, dict | list) else _NO_ITEM
 
 
 def _least(written: Any, named: Mapping[str, Any], inside: frozenset[str]) -> int:
-    """The bytes of the smallest datum of a schema."""
+    """The size of the smallest datum of a schema."""
     if isinstance(written, list):
-        return 1  # which of them
+        return 1  # the branch number
     if isinstance(written, str):
         if written in inside:
-            return _NO_ITEM  # a record in itself without end
+            return _NO_ITEM  # a record that contains itself without end
         return _least(named[written], named, inside | {written}) if written in named else int(written != "null")
     avro = written["type"]
     if avro == "record":
@@ -99,10 +99,10 @@ def _least(written: Any, named: Mapping[str, Any], inside: frozenset[str]) -> in
 
 
 def parse_avro(values: pa.Array, schema: pa.Schema, *, written: str, framing: str) -> Parsed:
-    """One row for each of the binary `values`, with the columns of `schema`; and the numbers of the malformed ones.
+    """One row for each of the binary `values`, with the columns of `schema`; and the indexes of the malformed ones.
 
-    Malformed is what is not one whole datum of the schema `written` behind its framing, and a value beyond what its
-    column can hold. A null value gives a row of nulls.
+    A value is malformed if it is not exactly one datum of the schema `written` after its framing, or if its column
+    cannot hold it. A null value gives a row of nulls.
     """
     from fastavro import schemaless_reader
 
@@ -125,19 +125,19 @@ def parse_avro(values: pa.Array, schema: pa.Schema, *, written: str, framing: st
 
 @cache
 def _loaded(written: str) -> Any:
-    """The schema as fastavro has it. Raises WalError."""
+    """The schema in fastavro's form. Raises WalError."""
     try:
         from fastavro import parse_schema
     except ModuleNotFoundError:
         raise WalError(f"format=avro needs fastavro: {SPARK_REMEDY}") from None
     try:
         return parse_schema(_cleaned(json.loads(written)))
-    except Exception as error:  # fastavro raises what comes up
+    except Exception as error:  # fastavro raises arbitrary errors
         raise WalError(f"avroSchema is no Avro schema: {error!r}") from None
 
 
 def _cleaned(node: Any) -> Any:
-    """A schema without the logical types that no column has, as times of a day and UUIDs."""
+    """A schema without logical types that no column has, such as times of day and UUIDs."""
     if isinstance(node, list):
         return [_cleaned(one) for one in node]
     if isinstance(node, dict):
@@ -147,7 +147,7 @@ def _cleaned(node: Any) -> Any:
 
 
 def _check(written: Any, kind: pa.DataType, name: str, named: Mapping[str, Any]) -> None:
-    """Raises WalError unless all that `written` may be fits a column of type `kind`; null always does."""
+    """Raises WalError unless everything that `written` allows fits a column of type `kind`; null always fits."""
     if isinstance(written, list):
         for one in written:
             _check(one, kind, name, named)
@@ -175,13 +175,13 @@ def _check(written: Any, kind: pa.DataType, name: str, named: Mapping[str, Any])
 
 
 def _datum(value: bytes, written: Any, skip: int, read: Callable[[BytesIO, Any, None], Any]) -> dict[str, Any]:
-    """Raises ArrowInvalid unless the value is one whole datum."""
+    """Read a datum. Raises ArrowInvalid unless the value is exactly one datum."""
     if skip and value[:1] != b"\0":
         raise pa.ArrowInvalid("a value without the zero byte of its framing")
     data = BytesIO(value[skip:])
     try:
         found: dict[str, Any] = read(data, written, None)
-    except Exception as error:  # of damaged bytes, fastavro raises what comes up
+    except Exception as error:  # for damaged bytes, fastavro raises arbitrary errors
         raise pa.ArrowInvalid(repr(error)) from None
     if data.read(1):
         raise pa.ArrowInvalid("bytes after the datum")

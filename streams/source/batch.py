@@ -26,7 +26,7 @@ class SplitPartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Plans the splits of a range of offsets, in the driver; reads them, in the workers."""
+    """Plans the splits of a range of offsets (in the driver), and reads them (in the workers)."""
 
     def __init__(self, options: Options, rows: Rows) -> None:
         if options.max_offsets or options.max_bytes:
@@ -35,9 +35,9 @@ class BatchReader(DataSourceReader):
         self._bounds = Bounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take note of bounds on partition, offset and timestamp; what they do not decide goes back to Spark.
+        """Take over bounds on partition, offset and timestamp; what they do not decide goes back to Spark.
 
-        Of that, what can be told of the columns leaves out rows in the workers already.
+        Filters on columns that can be decided here also leave out rows in the workers.
         """
         back = []
         for one in filters:
@@ -68,12 +68,12 @@ class BatchReader(DataSourceReader):
         return [SplitPartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a split; none where there was nothing to plan."""
+        """The rows of a split; none if nothing was planned."""
         if isinstance(partition, SplitPartition):
             yield from self._rows.batches(partition.split)
 
 
 def _condition(one: Filter) -> Condition:
-    """A filter on a whole column; others are of none."""
+    """A filter on a whole column as a condition; other filters name no column."""
     attribute: tuple[str, ...] = getattr(one, "attribute", ())
     return Condition(type(one).__name__, attribute[0] if len(attribute) == 1 else "", getattr(one, "value", None))

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 T = TypeVar("T")
-#: A table with a row for each value, and the numbers of the malformed ones, whose rows are nulls.
+#: A table with a row for each value, and the indexes of the malformed ones, whose rows are null.
 Parsed = tuple[pa.Table, list[int]]
 
 
 def in_blocks(items: Sequence[T], parse: Callable[[Sequence[T]], pa.Table], schema: pa.Schema) -> Parsed:
-    """What `parse` makes of the items: it gives one row for each in columns of `schema`, or raises ArrowInvalid."""
+    """Parse the items. `parse` returns one row for each item in columns of `schema`, or raises ArrowInvalid."""
     parts: list[pa.Table] = []
     bad: list[int] = []
     _halve(items, 0, parse, schema, parts, bad)
@@ -46,7 +46,7 @@ def _halve(
 
 
 def without_nulls(values: pa.Array, parse: Callable[[pa.Array], Parsed]) -> Parsed:
-    """What `parse` makes of the values that are there; a null one gives a row of nulls, and is not malformed."""
+    """Parse the values that are not null. A null value gives a row of nulls, and is not malformed."""
     if not values.null_count:
         return parse(values)
     there = [number for number, valid in enumerate(values.is_valid().to_pylist()) if valid]
@@ -58,7 +58,7 @@ def without_nulls(values: pa.Array, parse: Callable[[pa.Array], Parsed]) -> Pars
 
 
 def without_heavy(values: pa.Array, heavy: list[int], parse: Callable[[pa.Array], Parsed]) -> Parsed:
-    """What `parse` makes of all values but the `heavy` ones, which are malformed and never looked into."""
+    """Parse all values except the `heavy` ones, which count as malformed and are not parsed at all."""
     if not heavy:
         return parse(values)
     left_out = set(heavy)

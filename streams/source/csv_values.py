@@ -17,17 +17,17 @@ _HAS_ZONE = r"(?:Z|[+-]\d\d:?\d\d)$"
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raises WalError for a type that a field of a CSV line cannot have."""
+    """Raises WalError for a type that a CSV field cannot have."""
     for field in schema:
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
             raise WalError(f"format=csv has no type {field.type} (column {field.name}): a field is one value")
 
 
 def parse_csv(values: pa.Array, schema: pa.Schema, *, separator: str, null: str) -> Parsed:
-    """One row for each of the binary `values`, with the columns of `schema`; and the numbers of the malformed ones.
+    """One row for each of the binary `values`, with the columns of `schema`; and the indexes of the malformed ones.
 
-    A field that reads `null` is null. Malformed is what is not one line (whether it has an end or not), has another
-    number of fields, or a field that is not of its column's type. A null value gives a row of nulls.
+    A field that reads `null` is null. A value is malformed if it is not one line (with or without a line end), or has
+    another number of fields, or a field that does not fit its column's type. A null value gives a row of nulls.
     """
     if not schema.names:
         return pa.table({}), []
@@ -43,10 +43,10 @@ def parse_csv(values: pa.Array, schema: pa.Schema, *, separator: str, null: str)
 
 
 def _parse(lines: Sequence[bytes], schema: pa.Schema, separator: str, null: str) -> pa.Table:
-    """Raises ArrowInvalid unless each of the lines is one record.
+    """Parse lines. Raises ArrowInvalid unless each line is one record.
 
-    A quote that is not closed joins its line with the next one: then there are fewer rows than lines. A value that has
-    ends of lines in it could make up for that, and is parsed alone.
+    An unclosed quote joins its line with the next one, so there are fewer rows than lines. A value with line ends in it
+    could hide that, so it is parsed alone.
     """
     if not lines:
         return schema.empty_table()
@@ -71,7 +71,7 @@ def _parse(lines: Sequence[bytes], schema: pa.Schema, separator: str, null: str)
 
 
 def _converted(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Raises ArrowInvalid for a text that is none of the type. A time without a zone is in UTC."""
+    """Convert texts. Raises ArrowInvalid for a text that does not fit the type. A time without a zone is UTC."""
     if kind != _UTC:
         return texts.cast(kind)
     has_zone = pc.match_substring_regex(texts, _HAS_ZONE)

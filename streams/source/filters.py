@@ -23,7 +23,7 @@ class Bounds:
     def __init__(self) -> None:
         self._partitions: set[int] | None = None
         self._lo, self._hi = 0, 2**63 - 1
-        #: No record before the first with this timestamp (ms) or a later one is wanted.
+        #: Records before the first with this timestamp (ms) or a later one are not wanted.
         self.since_ms: int | None = None
 
     def has_partition(self, partition: int) -> bool:
@@ -35,7 +35,7 @@ class Bounds:
         return max(lo, self._lo), min(hi, self._hi)
 
     def take(self, column: str, one: Filter) -> bool:
-        """Note a filter on a record's column; whether that decides it, so that Spark need not look again."""
+        """Note a filter on a record's column. Returns whether that decides it, so that Spark need not check again."""
         if isinstance(one, IsNotNull):
             return column in ("partition", "offset")
         value: Any = getattr(one, "value", None)
@@ -43,7 +43,7 @@ class Bounds:
             return self._take_partition(one, value)
         if column == "offset":
             return self._take_offset(one, value)
-        # Times need not go up with offsets: the end of a range of times tells nothing of the end of offsets.
+        # Times need not increase with offsets: the end of a range of times does not bound the offsets.
         begins = isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual)
         if column == "timestamp" and begins and isinstance(value, datetime.datetime):
             since = int(value.timestamp() * 1000)

@@ -19,7 +19,7 @@ _EMPTY = b"{}"
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raises WalError for a type that JSON values cannot be parsed to."""
+    """Raises WalError for a type to which JSON values cannot be parsed."""
     for field in schema:
         try:
             _parse(_EMPTY + b"\n", pa.schema([field]), 1)
@@ -28,10 +28,10 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def parse_json(values: pa.Array, schema: pa.Schema) -> Parsed:
-    """One row for each of the binary `values`, with the columns of `schema`; and the numbers of the malformed ones.
+    """One row for each of the binary `values`, with the columns of `schema`; and the indexes of the malformed ones.
 
-    A malformed value (no JSON object, or a field of another type, or more elements than memory is given for) and a
-    null value give a row of nulls.
+    A malformed value (not a JSON object, a field of another type, or too many elements for the memory limit) gives a
+    row of nulls, and so does a null value.
     """
     return without_heavy(values, too_heavy(elements_of_json(values, schema)), lambda light: _parsed(light, schema))
 
@@ -51,7 +51,7 @@ def _parsed(values: pa.Array, schema: pa.Schema) -> Parsed:
 
 
 def _parse_any(values: pa.Array, schema: pa.Schema) -> Parsed:
-    """The same by Arrow's reader, for all of JSON and all types of columns."""
+    """The same with Arrow's reader, for all of JSON and all types of columns."""
     whole = _lines(values)
     if whole is not None:
         with suppress(pa.ArrowInvalid):
@@ -67,7 +67,7 @@ def _parse_any(values: pa.Array, schema: pa.Schema) -> Parsed:
 
 
 def why_malformed(value: bytes, schema: pa.Schema) -> str:
-    """Why `parse_json` takes a value for malformed, in one line."""
+    """Why `parse_json` considers a value malformed, in one line."""
     weights = elements_of_json(pa.array([value], pa.binary()), schema)
     if weights is not None and too_heavy(weights):
         return why_too_heavy(weights[0].as_py())
@@ -82,7 +82,7 @@ def why_malformed(value: bytes, schema: pa.Schema) -> str:
 
 
 def _lines(values: pa.Array) -> pa.Buffer | None:
-    """The values a line each, if every one begins an object on its line; so no line can hold less than one record."""
+    """The values, one per line, if each begins an object on its line, so that no line can hold less than one record."""
     filled = values.fill_null(_EMPTY)
     one_list = pa.ListArray.from_arrays(pa.array([0, len(filled)], pa.int32()), filled)
     joined = pc.binary_join(one_list, b"\n")[0].as_py()
@@ -93,7 +93,7 @@ def _lines(values: pa.Array) -> pa.Buffer | None:
 
 
 def _one_line(value: bytes | None) -> bytes | None:
-    """The same JSON object on one line; None where it is none."""
+    """The same JSON object on one line; None if it is not an object."""
     if value is None:
         return _EMPTY
     if value.startswith(b"{") and b"\n" not in value and b"\0" not in value:
@@ -106,7 +106,7 @@ def _one_line(value: bytes | None) -> bytes | None:
 
 
 def _parse(data: pa.Buffer | bytes, schema: pa.Schema, count: int) -> pa.Table:
-    """Raises ArrowInvalid unless `data` is `count` records."""
+    """Parse records. Raises ArrowInvalid unless `data` has exactly `count` of them."""
     read_as = pa.schema([pa.field(field.name, _read_as(field.type)) for field in schema])
     table = arrow_json.read_json(
         pa.BufferReader(data),
@@ -123,7 +123,7 @@ def _parse(data: pa.Buffer | bytes, schema: pa.Schema, count: int) -> pa.Table:
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    """Arrow's reader knows no dates: they are read as times, and lose the time of day."""
+    """Arrow's reader does not know dates: they are read as times, and then lose the time of day."""
     if pa.types.is_date32(kind):
         return pa.timestamp("s")
     if pa.types.is_list(kind):

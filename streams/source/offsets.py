@@ -12,13 +12,13 @@ from barnabas.wire.aliases import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 
-#: A checkpoint's form of offsets, and beside them under IDS, which can be no topic's name, the topics' ids.
+#: Offsets in a checkpoint, plus the topics' ids under IDS, which cannot be a topic's name.
 Wire = dict[str, dict[str, Any]]
 IDS = "#ids"
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a query begins or ends: `special` for every partition that `offsets` leaves out; or a time (ms)."""
+    """Where a query begins or ends: at a time (ms), or at `offsets`, with `special` for the other partitions."""
 
     special: int = EARLIEST
     offsets: dict[str, dict[str, int]] = {}
@@ -29,7 +29,7 @@ class Position(msgspec.Struct, frozen=True):
     ) -> dict[TopicPartition, int]:
         """The offset in each partition, inside its range of readable offsets.
 
-        Raises WalError for a partition that is not read, DataLossError for an offset that is not there.
+        Raises WalError for a partition that is not read, and DataLossError for an offset that does not exist.
         """
         for topic, partitions in self.offsets.items():
             for partition in partitions:
@@ -53,7 +53,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 def parse_position(name: str, text: str, otherwise: int) -> Position:
-    """`earliest`, `latest`, or JSON offsets in which -2 and -1 mean these. Raises WalError."""
+    """`earliest`, `latest`, or JSON offsets, in which -2 and -1 mean these. Raises WalError."""
     if text.strip().lower() in ("earliest", "latest"):
         return Position(EARLIEST if text.strip().lower() == "earliest" else LATEST)
     try:
@@ -69,7 +69,7 @@ def parse_position(name: str, text: str, otherwise: int) -> Position:
 
 
 def to_wire(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> Wire:
-    """For Spark's checkpoint: always the same text for the same offsets, and ids of their topics."""
+    """For Spark's checkpoint: the same text for the same offsets every time, with the ids of their topics."""
     found: Wire = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -79,7 +79,7 @@ def to_wire(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None
 
 
 def from_wire(wire: Mapping[str, Mapping[str, Any]]) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-    """What `to_wire` has written: offsets and ids."""
+    """The offsets and ids in the output of `to_wire`."""
     offsets = {
         (topic, int(partition)): offset
         for topic, partitions in wire.items()
@@ -90,7 +90,7 @@ def from_wire(wire: Mapping[str, Mapping[str, Any]]) -> tuple[dict[TopicPartitio
 
 
 def share(ranges: Mapping[TopicPartition, tuple[int, int]], limit: int) -> dict[TopicPartition, tuple[int, int]]:
-    """Ranges cut so that about `limit` offsets are left, each partition's share as large as its part of the backlog."""
+    """Ranges cut to about `limit` offsets in all. Each partition's share is proportional to its backlog."""
     total = sum(end - start for start, end in ranges.values())
     if total <= limit:
         return dict(ranges)

@@ -11,12 +11,12 @@ from barnabas.streams.wal import LogDir, WalError, schema_of
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.patterns import PatternError, pattern
 
-#: The formats that make columns out of the value.
+#: The formats that make columns from the value.
 TYPED = ("json", "csv", "avro")
 FORMATS = ("kafka", "raw", *TYPED)
 FRAMINGS = ("none", "confluent")
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-# Options that say how a value is read, by the format that they are for.
+# Options for reading a value, by their format.
 _OF_FORMAT = {"csv": ("sep", "nullValue"), "avro": ("avroSchema", "avroFraming")}
 _NAMES = (
     "path", "topic", "topics", "topicPattern", "bootstrap.servers", "startingOffsets", "endingOffsets",
@@ -27,7 +27,7 @@ _BY_LOWER = {name.lower(): name for name in _NAMES}
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a query asks for. `starting` and `ending` are None where the query's kind decides."""
+    """The options of a query. `starting` and `ending` are None if the kind of query decides."""
 
     path: str
     topics: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Options(msgspec.Struct, frozen=True):
         return pattern(self.pattern).matches(topic) if self.pattern else topic in self.topics
 
     def keys(self, log_dir: LogDir) -> list[TopicPartition]:
-        """The partitions that the options name, in order. Raises WalError for an unknown topic."""
+        """The partitions of the topics in the options, in order. Raises WalError for an unknown topic."""
         names = self.topics
         if self.pattern:
             names = tuple(name for name in log_dir.topics() if self.reads(name))
@@ -61,7 +61,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def parse(given: Mapping[str, str]) -> Options:
-    """The options as Spark hands them over, whatever the case of their names. Raises WalError."""
+    """The options from Spark; their names may be in any case. Raises WalError."""
     found: dict[str, str] = {}
     for name, value in given.items():
         known = _BY_LOWER.get(name.lower())
@@ -148,7 +148,7 @@ def _flag(found: Mapping[str, str], name: str, otherwise: bool) -> bool:
 
 
 def _one_of(found: Mapping[str, str], name: str, known: tuple[str, ...], otherwise: str) -> str:
-    """The value as `known` spells it, whatever its case."""
+    """The value in the spelling of `known`, whatever its case."""
     text = {text.lower(): text for text in known}.get(found.get(name, otherwise).lower(), "")
     if not text:
         raise WalError(f"{name}={found[name]}: expected one of {', '.join(known)}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from barnabas.streams.native import warn_not_built
 
-#: The C side's numbers of the types: the width of whole numbers, and for the others more than that.
+#: The C side's numbers of the types: the width for integers, greater numbers for the others.
 _KINDS = {
     pa.bool_(): 0,
     pa.int8(): 1,
@@ -24,9 +24,9 @@ _KINDS = {
 
 
 def parse_plain(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, list[int]] | None:
-    """A row for each of the binary `values`, and the numbers of those that are left to others, whose rows are nulls.
+    """A row for each of the binary `values`, and the indexes of those left to other parsers, whose rows are null.
 
-    None where the schema has columns of other types, or the reader was not built.
+    None if the schema has columns of other types, or the reader was not built.
     """
     parse = _parser()
     if parse is None or not all(field.type in _KINDS for field in schema):
@@ -45,7 +45,7 @@ def parse_plain(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, list[int
 
 @cache
 def _parser() -> Callable[..., tuple[Any, ...]] | None:
-    """The C side if it was built; that it was not is logged, once."""
+    """The C parser if it was built. If it was not, that is logged once."""
     try:
         from barnabas.streams.source._json import parse
     except ImportError:

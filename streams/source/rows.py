@@ -23,17 +23,17 @@ _MAX_MILLIS = (2**63 - 1) // 1000
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """How a query's rows are made: `target` is the query's schema, `source` the record's column behind each field."""
+    """How to make a query's rows: `target` is the query's schema, `source` the record's column for each field."""
 
     options: Options
     target: pa.Schema
     source: dict[str, str]
-    parser: Parser | None  # in typed formats, of the fields that come out of the value
+    parser: Parser | None  # in typed formats, for the fields that come from the value
     where: tuple[Condition, ...] = ()  # rows that do not meet these may be left out
-    values: pa.Schema = pa.schema([])  # in typed formats, what is parsed of the value
+    values: pa.Schema = pa.schema([])  # in typed formats, the columns that are parsed from the value
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows of a split. Raises WalError: data loss, damage, or a malformed value under FAILFAST."""
+        """The rows of a split. Raises WalError for data loss, damage, or a malformed value under FAILFAST."""
         for _, made in self.pairs(split):
             if self.where:
                 made = made.filter(mask(self.where, made))
@@ -41,9 +41,9 @@ class Rows(msgspec.Struct, frozen=True):
                 yield made
 
     def pairs(self, split: Split, also: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-        """The records of a split, with these of their columns and others, and their rows, whatever `where` says.
+        """A split's records, with the needed columns and `also`, and their rows, whatever `where` says.
 
-        Raises as `batches`.
+        Raises like `batches`.
         """
         _spare_the_collector()
         wanted = dict.fromkeys((*self.source.values(), *also))
@@ -91,18 +91,18 @@ class Rows(msgspec.Struct, frozen=True):
 
 @cache
 def _spare_the_collector() -> None:
-    """Once in a process: what is loaded by now is never looked at again.
+    """Exclude everything loaded so far from garbage collection, once per process.
 
-    Spark's workers collect all garbage after every task, which otherwise goes through every object of every module.
+    Spark's workers collect all garbage after every task, which would otherwise visit every object of every module.
     """
     gc.freeze()
 
 
 def rows_of(options: Options, target: pa.Schema, parsed: pa.Schema | None = None) -> Rows:
-    """How rows of the schema `target` are made. In typed formats, `parsed` are the columns that a value must fit: those
-    of the target that come out of it, and others.
+    """How to make rows of the schema `target`.
 
-    Raises WalError for columns or types that there are not.
+    In typed formats, `parsed` are the columns that a value must fit: the target's columns that come from the value, and
+    others. Raises WalError for columns or types that do not exist.
     """
     source: dict[str, str] = {}
     values = []
@@ -138,7 +138,7 @@ def _converts(name: str, kind: pa.DataType) -> bool:
 
 
 def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Bytes are taken as text unchecked, as Spark's own cast does; times that Spark cannot hold become null."""
+    """Bytes become text unchecked, as in Spark's own cast; times that Spark cannot hold become null."""
     if array.type == kind:
         return array
     if pa.types.is_binary(array.type):

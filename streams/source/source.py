@@ -35,12 +35,12 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": ArrayType(_HEADER),
 }
-# Spark does not look for nulls in what is said to have none, which is a sixth of the cost of a row. A time may be null.
+# Spark skips the null checks for columns declared without nulls; these are a sixth of a row's cost. A time may be null.
 _NEVER_NULL = {"topic", "partition", "offset", "timestampType"}
 
 
 class WalDataSource(DataSource):
-    """Kafka-format logs of a data directory on this machine. Raises WalError for options that make no query."""
+    """Kafka-format logs in a data directory on this machine. Raises WalError for options that do not make a query."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -48,11 +48,11 @@ class WalDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(...)` takes."""
+        """The name for `format(...)`."""
         return "wal"
 
     def schema(self) -> StructType:
-        """The schema where the query states none: that of Spark's Kafka connector, or of the option columns."""
+        """The schema for a query that gives none: that of Spark's Kafka connector, or that of the option columns."""
         if self._options.format in TYPED:
             raise WalError(
                 f'format={self._options.format} needs a schema: .schema("device string, temperature double")'
@@ -63,11 +63,11 @@ class WalDataSource(DataSource):
         return StructType([StructField(name, _TYPES[name], name not in _NEVER_NULL) for name in names])
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For a batch query."""
+        """The reader for a batch query."""
         return BatchReader(self._options, self._rows(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """For a streaming query."""
+        """The reader for a streaming query."""
         return StreamReader(self._options, self._rows(schema))
 
     def _rows(self, schema: StructType) -> Rows:

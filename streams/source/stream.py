@@ -24,13 +24,15 @@ from barnabas.wire.aliases import TopicPartition
 
 
 def changed(ids: Mapping[str, str], ids_now: Mapping[str, str]) -> set[str]:
-    """The topics that have another id now."""
+    """The topics whose ids have changed."""
     return {topic for topic, topic_id in ids.items() if ids_now.get(topic, topic_id) != topic_id}
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are {topic: {partition: next offset}}, with the topics' ids beside them. Spark keeps one of these for as
-    long as the query runs."""
+    """Reads a streaming query. Offsets are {topic: {partition: next offset}}, plus the topics' ids.
+
+    Spark keeps one reader for as long as the query runs.
+    """
 
     def __init__(self, options: Options, rows: Rows) -> None:
         if options.ending is not None:
@@ -49,7 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _ranges(self) -> dict[TopicPartition, tuple[int, int]]:
-        """What can be read now. While a broker starts or stops under a running query, nothing is new."""
+        """The offsets that can be read now. While a broker starts or stops under a running query, nothing is new."""
         log_dir, _ = self._open()
         try:
             self._seen = log_dir.ranges(self._options.keys(log_dir))
@@ -59,14 +61,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen
 
     def _ids(self, keys: Iterable[TopicPartition]) -> dict[str, str]:
-        """The ids of the partitions' topics, as far as they have any."""
+        """The ids of the partitions' topics, if they have any."""
         log_dir, _ = self._open()
         one_of_each = {key[0]: key for key in keys}
         found = {topic: log_dir.topic_id(key) for topic, key in one_of_each.items()}
         return {topic: topic_id for topic, topic_id in found.items() if topic_id}
 
     def _from_checkpoint(self, wire: dict[str, Any]) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-        """Offsets and topics' ids. Raises WalError where they are another query's."""
+        """Offsets and topics' ids. Raises WalError if they are from another query."""
         offsets, ids = from_wire(wire)
         for topic, _ in offsets:
             if not self._options.reads(topic):
@@ -77,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets, ids
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins. Raises WalError."""
+        """The start of a new query. Raises WalError."""
         log_dir, _ = self._open()
         position = self._options.starting or Position(LATEST)
         loss = self._options.fail_on_data_loss
@@ -85,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_wire(offsets, self._ids(offsets))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark takes one limit; where both are set, `latestOffset` looks at the other one too."""
+        """Spark passes one limit; if both are set, `latestOffset` also applies the other one."""
         if self._options.max_offsets:
             return ReadMaxRows(self._options.max_offsets)
         if self._options.max_bytes:
@@ -93,18 +95,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember the end: what comes later is for the next run."""
+        """Remember the end: later records are for the next run."""
         self._target = {key: end for key, (_, end) in self._ranges().items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends last seen, for `latestOffset` in the progress: less `endOffset`, that is the lag."""
+        """The last known ends, for `latestOffset` in the progress. The lag is their distance to `endOffset`."""
         return to_wire({key: end for key, (_, end) in self._seen.items()}) or None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch. What is new since `start`, a partition or a topic, begins with its first
-        offset.
+        """The end of the next micro-batch. A partition or topic that is new since `start` begins with its first offset.
 
-        Raises DataLossError when the log ends before `start`, or is that of a new topic of the same name.
+        Raises DataLossError if the log ends before `start`, or belongs to a new topic of the same name.
         """
         began, ids = self._from_checkpoint(start)
         ranges = self._ranges()
@@ -139,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise loss
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The splits between two offsets. Raises DataLossError when records between them are gone."""
+        """The splits between two offsets. Raises DataLossError if records between them are gone."""
         began, ids_before = self._from_checkpoint(start)
         ends, ids = self._from_checkpoint(end)
         renewed = changed(ids_before, ids)
@@ -149,12 +150,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges: Mapping[TopicPartition, tuple[int, int]] = {
             key: (began.get(key, new.get(key, 0)), hi) for key, hi in ends.items()
         }
-        # The tasks find out whether it is still the topic that the checkpoint has.
+        # The tasks check whether it is still the checkpoint's topic.
         splits = [split._replace(topic_id=ids.get(split.topic, split.topic_id)) for split in planner.plan(ranges)]
         return [SplitPartition(split) for split in splits]
 
     def _first_offsets(self, keys: set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions begin that came up while the query ran."""
+        """The first offsets of partitions that were created while the query ran."""
         if not keys:
             return {}
         return {key: first for key, (first, _) in self._open()[0].ranges(sorted(keys)).items()}

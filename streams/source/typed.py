@@ -11,12 +11,12 @@ from barnabas.streams.source import avro_values, csv_values, json_values, weight
 from barnabas.streams.source.blocks import Parsed
 from barnabas.streams.source.options import Options
 
-#: Of an array of binary values: a row for each, and the numbers of the malformed ones.
+#: From an array of binary values to a row for each, and the indexes of the malformed ones.
 Parser = Callable[[pa.Array], Parsed]
 
 
 def elements(options: Options, values: pa.Array, schema: pa.Schema) -> pa.Array | None:
-    """The bytes that elements of arrays take as columns, value by value, at most; None where there are none."""
+    """The most bytes that each value's array elements take as columns; None if there are none."""
     if options.format == "json":
         return weight.elements_of_json(values, schema)
     if options.format == "avro":
@@ -25,7 +25,7 @@ def elements(options: Options, values: pa.Array, schema: pa.Schema) -> pa.Array 
 
 
 def parser_of(options: Options, schema: pa.Schema) -> Parser:
-    """What makes columns of `schema`, for workers to be sent. Raises WalError for types that the format has not."""
+    """A parser for columns of `schema`, which can be sent to workers. Raises WalError for unsupported types."""
     if options.format == "csv":
         csv_values.check_schema(schema)
         return partial(csv_values.parse_csv, schema=schema, separator=options.separator, null=options.null_value)

@@ -17,21 +17,24 @@ import pyarrow.compute as pc
 
 PIECE_BYTES = 16 << 20
 MAX_VALUE_BYTES = 64 << 20
-_CELL = 8  # a number, or an end of a text or a list, and its bit
-# An object or a null as an element of an array. A text may hold the same bytes: the count is never too small.
+_CELL = 8  # a number, or the end of a text or a list, with its null bit
+# An object or a null as an array element. A text may contain the same bytes, so the count may be too large, never too
+# small.
 _ELEMENT = r"[\[,][ \t\r\n]*[{n]"
 
 
 def width(kind: pa.DataType | pa.Schema) -> int:
-    """The bytes of one row's cell, and of those in it."""
+    """The bytes of one row's cell, including nested ones."""
     if isinstance(kind, pa.Schema) or pa.types.is_struct(kind):
         return sum(width(field.type) for field in kind) + 1
     return 2 * _CELL if pa.types.is_decimal(kind) else _CELL
 
 
 def element_width(kind: pa.DataType | pa.Schema) -> int:
-    """The bytes of the widest element of the arrays of a type; 0 where no array has structs, whose elements are then
-    no wider than some times their bytes."""
+    """The bytes of the widest array element of a type; 0 if no array has structs.
+
+    Elements without structs are at most a few times as wide as their bytes.
+    """
     if isinstance(kind, pa.Schema) or pa.types.is_struct(kind):
         return max((element_width(field.type) for field in kind), default=0)
     if not pa.types.is_list(kind):
@@ -41,7 +44,7 @@ def element_width(kind: pa.DataType | pa.Schema) -> int:
 
 
 def elements_of_json(values: pa.Array, schema: pa.Schema) -> pa.Array | None:
-    """The bytes that the elements of arrays take, value by value, at most; None where there is nothing to count."""
+    """The most bytes that each value's array elements take; None if there is nothing to count."""
     each = element_width(schema)
     if not each:
         return None
@@ -50,7 +53,7 @@ def elements_of_json(values: pa.Array, schema: pa.Schema) -> pa.Array | None:
 
 
 def too_heavy(weights: pa.Array | None) -> list[int]:
-    """The numbers of the values that take too much."""
+    """The indexes of the values that take too much."""
     if weights is None or not len(weights) or pc.max(weights).as_py() <= MAX_VALUE_BYTES:
         return []
     heavy: list[int] = pc.indices_nonzero(pc.greater(weights, MAX_VALUE_BYTES)).to_pylist()
@@ -58,17 +61,17 @@ def too_heavy(weights: pa.Array | None) -> list[int]:
 
 
 def without_heavy_ones(weights: pa.Array | None) -> pa.Array | None:
-    """The weights of what is parsed: values that are too heavy become nulls."""
+    """The weights of the values to parse. Too heavy values become nulls."""
     return None if weights is None else pc.if_else(pc.greater(weights, MAX_VALUE_BYTES), 0, weights)
 
 
 def why_too_heavy(weight: int) -> str:
-    """What is said of such a value."""
+    """The message about such a value."""
     return f"the value would take {weight:,} bytes as columns: at most {MAX_VALUE_BYTES:,} are possible"
 
 
 def pieces(rows: pa.RecordBatch, each: int, weights: pa.Array | None) -> Iterator[pa.RecordBatch]:
-    """The rows in parts to be parsed one after the other: a row takes `each` bytes, and what `weights` says besides."""
+    """The rows in parts, to be parsed one after the other: a row takes `each` bytes, plus its weight."""
     most = max(1, PIECE_BYTES // max(each, 1))
     if weights is None or pc.sum(weights).as_py() + each * rows.num_rows <= PIECE_BYTES:
         for start in range(0, rows.num_rows, most):

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A column against a literal (`In`: a tuple of literals), or `And`, `Or` and `Not` of other conditions, its
-    `parts`; the kinds have the names of Spark's filters."""
+    """A comparison of a column with a literal (`In`: a tuple of literals), or `And`, `Or` or `Not` of `parts`.
+    The kinds are named like Spark's filters.
+    """
 
     kind: str
     column: str = ""
@@ -38,9 +39,9 @@ _TEXT: dict[str, Callable[..., Any]] = {
     "StringStartsWith": pc.starts_with,
 }
 _NULLS: dict[str, Callable[..., Any]] = {"IsNotNull": pc.is_valid, "IsNull": pc.is_null}
-#: Of three values: true, false, and null for what cannot be said.
+#: With three values: true, false, and null for unknown.
 _JOINED: dict[str, Callable[..., Any]] = {"And": pc.and_kleene, "Or": pc.or_kleene, "Not": pc.invert}
-#: Types of columns that are compared, and of the literals that Spark gives for them.
+#: The types of columns that are compared, and of the literals that Spark passes for them.
 _LITERALS: Sequence[tuple[Callable[[pa.DataType], bool], type]] = (
     (pa.types.is_boolean, bool),
     (pa.types.is_integer, int),
@@ -51,12 +52,12 @@ _LITERALS: Sequence[tuple[Callable[[pa.DataType], bool], type]] = (
 
 
 def decidable(conditions: Iterable[Condition], schema: pa.Schema) -> tuple[Condition, ...]:
-    """Those of the conditions that `mask` can tell of columns of this schema."""
+    """The conditions that `mask` can decide for columns of this schema."""
     return tuple(one for one in conditions if _decides(one, schema))
 
 
 def mask(conditions: Sequence[Condition], rows: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows meet all these conditions, at least one, each of them `decidable`. There are no nulls in it."""
+    """Which rows meet all these conditions (at least one, all `decidable`). The mask has no nulls."""
     return reduce(pc.and_, (_outcome(one, rows).fill_null(False) for one in conditions))
 
 
@@ -70,13 +71,13 @@ def _decides(one: Condition, schema: pa.Schema) -> bool:
         return True
     if one.kind in _TEXT:
         return bool(pa.types.is_string(kind))
-    if one.kind == "In":  # a set knows two zeros
+    if one.kind == "In":  # a set distinguishes the two zeros
         return not pa.types.is_floating(kind) and all(_fits(value, kind) for value in one.value)
     return one.kind in _COMPARISONS and _fits(one.value, kind)
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
-    """Whether a literal is of the column's own type; NaN is none that Arrow compares as Spark does."""
+    """Whether a literal has the column's own type. NaN does not count: Arrow compares it differently from Spark."""
     if not any(test(kind) and type(value) is literal for test, literal in _LITERALS) or value != value:
         return False
     try:
@@ -86,7 +87,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def _outcome(one: Condition, rows: pa.RecordBatch) -> pa.BooleanArray:
-    """Row by row: true, false, or null."""
+    """For each row: true, false, or null."""
     if one.kind in _JOINED:
         return _JOINED[one.kind](*(_outcome(part, rows) for part in one.parts))
     column = rows.column(one.column)
@@ -98,6 +99,6 @@ def _outcome(one: Condition, rows: pa.RecordBatch) -> pa.BooleanArray:
         found = pc.is_in(column, value_set=pa.array(one.value, column.type))
         return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.bool_()))
     found = _COMPARISONS[one.kind](column, pa.scalar(one.value, column.type))
-    if pa.types.is_floating(column.type) and one.kind in _UPWARDS:  # for Spark NaN is larger than all else
+    if pa.types.is_floating(column.type) and one.kind in _UPWARDS:  # for Spark, NaN is larger than everything else
         return pc.or_(found, pc.is_nan(column))
     return found

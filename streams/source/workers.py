@@ -24,10 +24,10 @@ _TRIAL_SECONDS = 60
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Raises WalError, with the remedy, where the workers' Python cannot run the data source."""
+    """Raises WalError, with the remedy, if the workers' Python cannot run the data source."""
     try:
         context = spark.sparkContext
-    except Exception:  # Spark Connect has none: its server has workers of its own
+    except Exception:  # Spark Connect has none: its server has its own workers
         return
     if not (context.master or "").startswith("local"):
         return

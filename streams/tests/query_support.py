@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def group_of(spark: SparkSession, queries: Sequence[str], schema: str, tasks: int) -> tuple[Group, list[Facts]]:
-    """Queries `q0`, `q1`, ... over `s`, and what each gives."""
+    """Queries `q0`, `q1`, ... over `s`, and the facts of each."""
     definitions = [definition(f"q{number}", query, schema) for number, query in enumerate(queries)]
     found = [Job.check(spark, one.query, "s", one.plan.values) for one in definitions]
     return Group(spark, definitions, found, tasks), found
 
 
 def parts_of(logs: Logs, queries: int) -> list[Part]:
-    """All of the topic `s`, a task for each partition, for `queries` queries that have nothing yet."""
+    """All of topic `s`, with one task per partition, for `queries` queries that have no results yet."""
     log_dir = LogDir(logs.path)
     ranges = log_dir.ranges(log_dir.partitions("s"))
     splits: dict[int, list[Piece]] = {}
@@ -37,6 +37,6 @@ def parts_of(logs: Logs, queries: int) -> list[Part]:
 
 
 def definition(topic: str, query: str, schema: str) -> Definition:
-    """A query over `s`, whose values are JSON of the schema; without one they are bytes."""
+    """A query over `s`. With a schema, the values are JSON; without one they are bytes."""
     kind = "json" if schema else "raw"
     return Definition(topic, query, "dead-letter", QueryPlan(source="s", source_id="id", format=kind, schema=schema), 2)

@@ -38,7 +38,7 @@ class Logs:
         )
 
     def vnode(self, topic: str = "t", partition: int = 0) -> LocalVnode:
-        """A partition, made at its first use."""
+        """A partition, created on first use."""
         key = topic, partition
         if key not in self.vnodes:
             io = Io()
@@ -59,7 +59,7 @@ class Logs:
         codec: int = CompressionType.NONE,
         timestamp: int = NOW,
     ) -> None:
-        """Records with `values`, in batches of `each`; their timestamps go up by one from `timestamp`."""
+        """Records with `values`, in batches of `each`; their timestamps increase by one from `timestamp`."""
         vnode = self.vnode(topic, partition)
         for at in range(0, len(values), each):
             records = [
@@ -70,7 +70,7 @@ class Logs:
         flush_alone(vnode)
 
     def make_again(self, values: Sequence[bytes | None]) -> None:
-        """Delete the topic t, and make a new one with `values`."""
+        """Delete the topic t, and create a new one with `values`."""
         for partition in [key[1] for key in self.vnodes if key[0] == "t"]:
             self.vnodes.pop(("t", partition)).abandon()
             shutil.rmtree(self.path / f"t-{partition}")
@@ -78,7 +78,7 @@ class Logs:
         self.write(values)
 
     def log_dir(self) -> LogDir:
-        """For a reader."""
+        """The directory as a reader sees it."""
         return LogDir(self.path)
 
 

@@ -35,7 +35,7 @@ ALL = SCHEMA.names
 
 
 def rows(backend: Backend, records: Sequence[Records | None]) -> list[Record]:
-    """What a backend makes of batches, as records again."""
+    """A backend's result for batches, as records again."""
     count, found = backend([one for one in records if one is not None], ALL)
     assert {name: found[name].type for name in ALL} == {field.name: field.type for field in SCHEMA}
     for array in found.values():
@@ -111,7 +111,7 @@ def test_mutated_records_are_accepted_or_refused_alike(records: list[Record], da
 )
 def test_damaged_records_are_invalid(backend: Backend, body: bytes) -> None:
     good = batch.parse_header(batch.build_batch([Record(None, None, 0)]))
-    if body.startswith(b"\x8c"):  # a length in more bytes than it needs is as good as a short one
+    if body.startswith(b"\x8c"):  # a length in more bytes than needed is as valid as a short one
         assert len(rows(backend, [Records(good, body, 0, 9)])) == 1
         return
     with pytest.raises(KafkaError) as caught:
@@ -165,7 +165,7 @@ def test_empty_batches_and_batches_outside_the_range_are_skipped() -> None:
 
 def test_damage_that_puts_a_batch_outside_the_range_is_found() -> None:
     whole = bytearray(batch.build_batch([Record(b"key", b"value", 9)] * 3, base_offset=4))
-    whole[23] ^= 0x80  # its last offset lies before its first
+    whole[23] ^= 0x80  # its last offset is before its first
     with pytest.raises(KafkaError) as caught:
         open_batch(bytes(whole), 0, lo=4)
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE

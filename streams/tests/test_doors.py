@@ -68,7 +68,7 @@ def logs(tmp_path: Path) -> Logs:
 
 
 def test_all_are_open(session: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    """Fails with a Spark that has changed inside: then queries are slower, or refused."""
+    """Fails with a Spark whose internals have changed: queries are then slower, or refused."""
     found = check(session, "SELECT device, temp FROM s WHERE temp > 80")
     assert [(one.kind, one.column, one.value) for one in found.least] == [
         ("IsNotNull", "temp", None), ("GreaterThan", "temp", 80.0),

@@ -28,7 +28,7 @@ except ImportError:
 else:
     BACKENDS = [writer_in_python, writer_in_c]
 
-# Gap to the offset before, timestamp, key, value, headers.
+# Gap to the previous offset, timestamp, key, value, headers.
 Row = tuple[int, int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 
 MAX_INT32 = 2**31 - 1
@@ -47,7 +47,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def rows_of(records: list[Row], base: int, large: bool = False) -> pa.RecordBatch:
-    """The records as the encoders take them, in columns."""
+    """The records as columns, as the encoders take them."""
     offsets = [base - 1]
     for gap, *_ in records:
         offsets.append(offsets[-1] + gap)
@@ -65,7 +65,7 @@ def rows_of(records: list[Row], base: int, large: bool = False) -> pa.RecordBatc
 
 
 def records_in(rows: pa.RecordBatch) -> list[Record]:
-    """The same rows, taken out of Arrow one by one."""
+    """The same rows, taken from Arrow one by one."""
     times = rows.column("timestamp").cast(pa.int64())
     return [
         Record(
@@ -80,7 +80,7 @@ def records_in(rows: pa.RecordBatch) -> list[Record]:
 
 
 def checked(made: Iterator[Encoded], base: int) -> list[Encoded]:
-    """The batches, which follow one another from `base` on and say of themselves what their headers say."""
+    """The batches, after checks that they are consecutive from `base` on and agree with their headers."""
     found = list(made)
     for one in found:
         header = check(one.data)
@@ -154,7 +154,7 @@ def test_kafka_python_reads_the_same(records: list[Row], codec: CompressionType)
         found += [
             Record(record.key, record.value, record.timestamp, tuple(record.headers), record.offset) for record in one
         ]
-    # kafka-python has None for a timestamp of -1
+    # kafka-python returns None for a timestamp of -1
     assert [(r.offset, r.key, r.value, r.headers) for r in found] == [
         (r.offset, r.key, r.value, r.headers) for r in records_in(rows)
     ]
@@ -180,7 +180,7 @@ def test_microseconds_are_cut_to_milliseconds(backend: Backend) -> None:
 
 
 def test_headers_under_nulls_and_in_large_lists(backend: Backend) -> None:
-    """What lies in the buffers under a null list or before a slice is no header of any row."""
+    """Buffer content under a null list or before a slice is not a header of any row."""
     pairs = pa.array([{"key": "a", "value": b"1"}, {"key": "b", "value": None}, {"key": "c", "value": b""}])
     lists = pa.LargeListArray.from_arrays(pa.array([0, None, 2, 3], pa.int64()), pairs)
     rows = pa.record_batch({"offset": pa.array([0, 1, 2]), "headers": lists})

@@ -44,7 +44,7 @@ def to(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(logs: Logs, to: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
-    """An export of the topic t whose tasks run here, without Spark."""
+    """An export of topic t whose tasks run here, without Spark."""
     monkeypatch.setattr(spark, "check", lambda: None)
     monkeypatch.setattr(spark, "run", lambda _, plan, works, quiet: [export_partition(plan, work) for work in works])
 
@@ -60,7 +60,7 @@ def names(to: Path, topic: str = "t", partition: int = 0) -> list[tuple[int, int
 
 
 def exported(to: Path, topic: str = "t", partition: int = 0) -> pa.Table:
-    """The rows of a partition's files, which stand for ranges that do not overlap."""
+    """The rows of a partition's files, whose offset ranges do not overlap."""
     files = finished(partition_folder(to, (topic, partition)))
     spans = list(files)
     assert all(one.last < other.first for one, other in pairwise(spans))
@@ -111,7 +111,7 @@ def test_from_a_time(logs: Logs, to: Path, run: Export) -> None:
     assert names(to) == [(12, 29)]
     logs.write(numbers(30, 40), timestamp=NOW - 1000)
     run(since_ms=NOW + 12)
-    assert offsets(to) == list(range(12, 40))  # the time is for partitions that are not yet begun
+    assert offsets(to) == list(range(12, 40))  # the time applies to partitions that are not started yet
 
 
 def test_json_columns_and_the_offset(logs: Logs, to: Path, run: Export) -> None:
@@ -281,7 +281,7 @@ def test_folders_that_are_not_this_exports_are_refused(logs: Logs, to: Path, run
 
 
 def test_a_worker_of_a_killed_run_is_waited_for(logs: Logs, to: Path) -> None:
-    """While another process has the partition's folder, a task neither reads its position nor removes its file."""
+    """While another process holds the partition's folder, a task neither reads its position nor removes its file."""
     logs.write(numbers(0, 3))
     work = "from barnabas.streams.export import *; import sys; print(export_partition(ExportPlan(*sys.argv[1:3], 'raw', '', 9), Work('t', 0, 0, 3)).files)"  # noqa: E501
     with opened(to, ("t", 0)) as folder:

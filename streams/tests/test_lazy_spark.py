@@ -51,7 +51,7 @@ def test_who_asks_for_one_that_does_not_start_hears_why(monkeypatch: pytest.Monk
         return SESSION
 
     spark = LazySpark(start)
-    for _ in range(2):  # the second time at once
+    for _ in range(2):  # the second time, at once
         with pytest.raises(FatalError, match="there is none on the PATH"):
             spark.get()
     assert (len(starts), spark.is_up) == (1, False)

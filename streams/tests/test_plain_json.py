@@ -68,14 +68,14 @@ def documents(draw: st.DrawFn) -> bytes | None:
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Equal, and zeros with the same sign."""
+    """Equal, with zeros of the same sign."""
     if isinstance(found, float) and isinstance(expected, float):
         return struct.pack("d", found) == struct.pack("d", expected)
     return type(found) is type(expected) and found == expected
 
 
 def rows(table: pa.Table) -> Any:
-    """As dicts, with the bytes of texts: Arrow's reader does not mind what is no UTF-8."""
+    """Rows as dicts, with texts as bytes: Arrow's reader does not check UTF-8."""
     kinds = [pa.binary() if kind == pa.string() else kind for kind in table.schema.types]
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True)))).to_pylist()
 
@@ -115,7 +115,7 @@ def test_rows_are_those_of_arrows_reader(values: list[bytes | None], first: int)
     ],
 )
 def test_what_is_common_is_not_left(value: bytes | None, row: dict[str, Any]) -> None:
-    """A reader that leaves everything would give the right rows, too."""
+    """A reader that leaves everything to the other one would also give the right rows."""
     plain = parse_plain(pa.array([value], pa.binary()), SCHEMA)
     assert plain is not None
     assert plain[1] == []
@@ -158,7 +158,7 @@ ZEROS = st.integers(0, 400).map(lambda count: "0" * count)
 
 @st.composite
 def decimals(draw: st.DrawFn) -> str:
-    """Numbers as JSON may write them, with zeros and exponents that make up for each other."""
+    """Numbers in any JSON form, with zeros and exponents that cancel out."""
     whole = draw(st.sampled_from(["0", "1", "9"]) | DIGITS.map(lambda digits: str(int(digits))))
     if draw(st.booleans()):
         whole += draw(ZEROS)

@@ -38,7 +38,7 @@ spark.read.format("wal").option("topic", sys.argv[2]).load(sys.argv[1]).select("
 
 
 def said_by_program(tmp_path: Path, topic: str, **environment: str) -> tuple[int, str, list[str]]:
-    """Status, output and the lines of errors that are the program's, not Spark's own warnings at its start."""
+    """Status, output, and the error lines of the program, without Spark's own warnings at its start."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     kept = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
@@ -64,7 +64,7 @@ def bare(tmp_path: Path) -> Path:
 def test_another_python_that_has_all_that_is_needed_is_taken(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the project is installed, and no checkout lies on its path."""
+    """Also if the project is installed and no checkout is on its path."""
     (tmp_path / "installed").mkdir()
     (tmp_path / "installed" / "barnabas").symlink_to(ROOT / "barnabas")
     (packages,) = bare.parent.glob("lib/python*/site-packages")

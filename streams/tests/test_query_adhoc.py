@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Barnabas]:
-    del spark  # one session for all: it must be there first
+    del spark  # one session for all: it must be created first
     with Barnabas(tmp_path_factory.mktemp("adhoc")) as made:
         produce(made, [b'{"device": "d%d", "temp": %d}' % (n % 3, n) for n in range(30)], "my.sensors")
         yield made

@@ -52,7 +52,7 @@ def refused(spark: SparkSession, query: str, schema: str = "") -> str:
 
 
 def table() -> list[tuple[str, str]]:
-    """Statements and answers of the table in the docs."""
+    """Statements and answers from the table in the docs."""
     rows = re.findall(r"^\| (`+)(.+?) ?\1 \| [^|]+ \| (.+) \|$", DOCS.read_text(), re.MULTILINE)
     found = [(statement.strip(), answer) for _, statement, answer in rows]
     begin_, end = (
@@ -151,7 +151,7 @@ AT_ONCE = 10
 
 
 def gives_each(session: SparkSession, texts: Sequence[str]) -> None:
-    """A query may have these; ten in one, as most of what one takes is the same for any."""
+    """A query may contain these; ten at a time, because most of a query's cost is independent of them."""
     for first in range(0, len(texts), AT_ONCE):
         some = texts[first : first + AT_ONCE]
         selected = ", ".join(f"{text} AS x{number}" for number, text in enumerate(some))
@@ -187,7 +187,7 @@ def test_the_lists_name_what_spark_has(session: SparkSession) -> None:
 
 
 def rows_of(spark: SparkSession, logs: Logs, expressions: Sequence[str]) -> list[list[Any]]:
-    """What queries with one of these each give, in one run of all."""
+    """The results of queries with one of these each, in a single run."""
     parts = parts_of(logs, len(expressions))
     queries = [f"SELECT {expression} AS x FROM s" for expression in expressions]
     group, _ = group_of(spark, queries, "device STRING", len(parts))
@@ -222,7 +222,7 @@ def test_regular_expressions_give_what_spark_gives(session: SparkSession, tmp_pa
 
 
 def test_a_catastrophic_pattern_takes_no_time(session: SparkSession, tmp_path: Path) -> None:
-    """Java would be at it for ever: in the rows, and in what is constant and evaluated while Spark plans."""
+    """Java would need forever: in the rows, and in constants that are evaluated while Spark plans."""
     logs = Logs(tmp_path / "data")
     logs.write([json.dumps({"device": "a" * 500}).encode()], "s", 0)
     given = {

@@ -108,7 +108,7 @@ def test_a_topic_without_a_schema_has_the_whole_value(session: SparkSession) -> 
 
 
 def results(spark: SparkSession, logs: Logs, *queries: str, schema: str = SCHEMA) -> list[Any]:
-    """The rows that a job gives to its sink, partition by partition."""
+    """The rows that a job passes to its sink, partition by partition."""
     parts = parts_of(logs, len(queries))
     group, _ = group_of(spark, queries, schema, len(parts))
     rows = group.rows()
@@ -196,7 +196,7 @@ def test_columns_may_be_written_in_any_case(session: SparkSession, logs: Logs) -
 def test_the_scan_is_told_what_a_row_must_meet_at_least(
     session: SparkSession, condition: str, least: tuple[Condition, ...]
 ) -> None:
-    """Also where a result has the name of a column."""
+    """Also if a result has the name of a column."""
     found = check(session, f"SELECT device, temp * 2 AS temp FROM s WHERE {condition}").least
     assert sorted(found, key=str) == sorted(least, key=str)
 

@@ -23,7 +23,7 @@ TICK = Tick(1, [Part("s", p, 0, 10 * (p != 1), [], [0]) for p in range(4)])
 
 
 class Stub:
-    """In the place of a task: it does what its name says."""
+    """Replaces a task: it does what its name says."""
 
     def __init__(self, what: str) -> None:
         self.what = what

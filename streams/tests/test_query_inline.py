@@ -29,7 +29,7 @@ from barnabas.wire.compression import CompressionType
 
 
 class Stub:
-    """In the place of a task."""
+    """Replaces a task."""
 
     def __init__(self, run: Callable[[int], None] = lambda _: None) -> None:
         self.grows, self.adds, self._run = 1.0, 0.0, run
@@ -104,7 +104,7 @@ def test_what_is_known_of_topics_that_come_and_go_has_a_bound(tmp_path: Path, mo
 
 
 def test_records_over_which_a_driver_has_ended_are_not_read_in_the_next_one(tmp_path: Path) -> None:
-    """However it ends: nothing is done as it does."""
+    """However it ends, it does nothing in the process."""
 
     class KilledError(BaseException):
         pass
@@ -115,7 +115,7 @@ def test_records_over_which_a_driver_has_ended_are_not_read_in_the_next_one(tmp_
         noted.append((tmp_path / NOTE_FILE).read_bytes())
 
     run(Inline(str(tmp_path)), Stub(dies), tick((0, 5), (3, 3), (7, 9)))
-    assert (tmp_path / NOTE_FILE).read_bytes() == b""  # nothing is left of a tick that ended
+    assert (tmp_path / NOTE_FILE).read_bytes() == b""  # nothing is left of a completed tick
     (tmp_path / NOTE_FILE).write_bytes(noted[0])
     following = Inline(str(tmp_path))
     assert not following.may_run(tick((4, 6)), ["q"])
@@ -150,7 +150,7 @@ def test_a_query_whose_small_ticks_are_dear_is_for_others_until_it_is_another(
 
 
 class Weighing(Stub):
-    """In the place of a task of a query that Spark evaluates: with rows of that weight."""
+    """Replaces the task of a query that Spark evaluates, with rows of this weight."""
 
     def __init__(self, weight: int, grows: float = 1) -> None:
         super().__init__()
@@ -170,10 +170,10 @@ def test_a_query_that_spark_evaluates_may_have_more_rows_once_its_cost_is_known(
 
     with pytest.raises(TooMuchError):
         evaluate(inline.FIRST_TRUST + 1, tick((0, 1)))
-    assert here.may_run(tick((1, 2)), ["q"])  # these records only are for others
+    assert here.may_run(tick((1, 2)), ["q"])  # only these records are left to others
     evaluate(inline.FIRST_TRUST, tick((1, 2)))
     evaluate(2 * inline.FIRST_TRUST, tick((2, 3)))
-    with pytest.raises(TooMuchError):  # whatever it makes of so few, a job is to
+    with pytest.raises(TooMuchError):  # whatever it makes of so few, a job must run it
         evaluate(inline.FIRST_TRUST, tick((3, 4)), inline.MAX_TRUST / inline.FIRST_TRUST)
     assert not here.may_run(tick((4, 5)), ["q"])
 

@@ -25,7 +25,7 @@ Heard = list[tuple[float, Mapping[tuple[str, int], int]]]
 
 
 class Listening:
-    """A driver whose control log and sources say something at the given times; until then its clock runs on."""
+    """A driver whose control log and sources have messages at given times; until then its clock runs on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, said: Mapping[float, list[Conversation]]) -> None:
         self.now, self.said = 0.0, dict(said)
@@ -42,11 +42,11 @@ class Listening:
         monkeypatch.setattr(driver_module, "now", lambda: self.now)
 
     def listen(self) -> float:
-        """Until when it has listened."""
+        """The time until which it has listened."""
         self.driver._listen(self.now + 0.25)
         return self.now
 
-    # As the control log, which is woken by records behind `ends` only if it is told of them.
+    # Like the control log, which is woken by records after `ends` only if it knows of them.
     def hear(self, *given: Any) -> list[Conversation] | None:
         if isinstance(given[0], Check):
             self.asked.append(given[0].id)
@@ -115,6 +115,6 @@ def test_a_source_that_has_gone_keeps_nobody_from_hearing_the_broker(monkeypatch
     control._cluster, control._next = object(), 5  # type: ignore[assignment]
     assert control.hear(400, ENDS) == []
     (both, options), (alone, _) = asked
-    assert list(both) == [(QUERIES_TOPIC, 0), ("src", 0)]  # what is fetched first comes whole
+    assert list(both) == [(QUERIES_TOPIC, 0), ("src", 0)]  # the first one in a fetch comes completely
     assert (options["peek"], options["isolation"], options["wait_ms"]) == (ENDS, READ_COMMITTED, 400)
     assert alone == {(QUERIES_TOPIC, 0): 5}

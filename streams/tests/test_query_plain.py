@@ -46,7 +46,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def by_both(spark: SparkSession, query: str, values: Values) -> tuple[Facts | str | None, Facts | str | None]:
-    """What is known of a query here and with Spark: facts, an error's text, or nothing."""
+    """What is known about a query here and with Spark: facts, an error's text, or nothing."""
 
     def said(ask: Any) -> Facts | str | None:
         try:
@@ -66,7 +66,7 @@ def by_both(spark: SparkSession, query: str, values: Values) -> tuple[Facts | st
 
 
 def comparable(facts: Facts | str | None) -> Any:
-    """All but the conditions, which Spark arranges anew; whether it takes a query for simple depends on them."""
+    """Everything except the conditions, which Spark rearranges, and on which its idea of a simple query depends."""
     return facts if not isinstance(facts, Facts) else facts._replace(least=(), simple=None)
 
 
@@ -84,7 +84,7 @@ KNOWN = [
     "SELECT device FROM topics('plant-.*') WHERE seq == 7 AND device != r'\\d'",
     "SELECT nothing FROM s", "SELECT device FROM s WHERE current_user = 'x' OR zzz = 1",
 ]  # fmt: skip
-#: Each is one step away from what is known.
+#: Each is one step away from what is understood.
 UNKNOWN = [
     "SELECT temp * 2 AS t FROM s", "SELECT upper(device) AS d FROM s", "SELECT 'a' AS a FROM s", "SELECT 1 FROM s",
     "SELECT device FROM s WHERE temp > '20'", "SELECT device FROM s WHERE seq > 1.5", "SELECT device FROM s LIMIT 3",
@@ -173,7 +173,7 @@ FORMS = [
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 40))])
 def test_a_word_means_to_spark_what_it_means_in_backquotes(session: SparkSession, part: int) -> None:
-    """Whatever word of Spark's it is: else it is no name here."""
+    """Whatever word of Spark's it is: otherwise it is not accepted as a name here."""
     words = [row[0] for row in session.sql("SELECT keyword FROM sql_keywords() ORDER BY keyword").collect()]
     assert len(words) > 400
 
@@ -218,7 +218,7 @@ PATTERNS = ["'a%'", "'%b'", "'%a%'", "'a'", "'%\u00e9%'", "'it''s%'", "'A%'"]
 
 
 class Writer:
-    """Writes queries: some of them are beyond what is known here."""
+    """Writes queries, some of which are beyond what is understood here."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -31,7 +31,7 @@ def group(*, simple: bool = True) -> list[Any]:
 
 
 def of_bytes(size: int) -> Callable[[int], Tick]:
-    """Makes the tick of a backlog of so many bytes."""
+    """Makes the tick of a backlog of `size` bytes."""
 
     def plan(most: int) -> Tick:
         read = min(size, most)
@@ -41,7 +41,7 @@ def of_bytes(size: int) -> Callable[[int], Tick]:
 
 
 class World:
-    """What is there to run a tick, and what has run: by whom, and how many bytes."""
+    """What is available to run a tick, and what has run: where, and how many bytes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, crew: bool | None = None, spark: Exception | None = None):
         self.ran: list[tuple[str, int]] = []

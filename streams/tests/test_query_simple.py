@@ -60,7 +60,7 @@ def test_what_computes_nothing_is_simple(session: SparkSession, query: str) -> N
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT * FROM s",  # a date and a list are among them
+        "SELECT * FROM s",  # these include a date and a list
         "SELECT day FROM s",
         "SELECT temp * 2 AS temp FROM s",
         "SELECT 'a' AS a, device FROM s",
@@ -79,7 +79,7 @@ def test_what_does_is_not(session: SparkSession, query: str) -> None:
 
 
 def test_columns_with_signs_in_their_names(session: SparkSession) -> None:
-    """Spark tells no data source of a comparison with a name that has a dot: it makes that one itself."""
+    """Spark passes a data source no comparison with a name that has a dot: it evaluates that itself."""
     schema = "`my-col` BIGINT, `a.b` STRING, `\u0130` STRING"
     chosen = check(session, "SELECT `my-col`, `a.b` AS c, `\u0130` FROM s WHERE `MY-COL` > 1", schema)
     assert chosen.columns == (("my-col", "my-col"), ("c", "a.b"), ("\u0130", "\u0130"))
@@ -89,7 +89,7 @@ def test_columns_with_signs_in_their_names(session: SparkSession) -> None:
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Logs:
-    """All values of two columns with each other, and values that do not fit the schema."""
+    """All combinations of two columns' values, and values that do not fit the schema."""
     made = Logs(tmp_path_factory.mktemp("simple") / "data")
     for partition in range(2):
         values: list[bytes | None] = []
@@ -107,7 +107,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Logs:
 
 
 class Kept:
-    """In the place of a task's writer: what it is given."""
+    """Replaces a task's writer, and keeps what it gets."""
 
     def __init__(self, sink: Sink, tick: Tick, task: int, again: bool) -> None:
         self.partition = tick.parts[task].partition
@@ -153,7 +153,7 @@ COLUMNS = [
 ]
 
 
-#: Each with some of the conditions; CI has the other ones.
+#: Each with some of the conditions; CI has the others.
 TEXTS = [f"SELECT {columns} FROM s" for columns in COLUMNS]
 TEXTS += [f"SELECT {COLUMNS[n % len(COLUMNS)]} FROM s WHERE {one}" for n, one in enumerate(CONDITIONS)]
 
@@ -175,7 +175,7 @@ def test_the_results_are_those_of_spark(
         assert mine == theirs, text
     assert [row for row in found if row[0] == MALFORMED] == [row for row in expected if row[0] == MALFORMED]
     assert [row for row in found if row[0] == "end"] == [("end", 0), ("end", 1)]
-    assert sum(row[0] == MALFORMED for row in found) == 4  # of no value there is a row of nulls
+    assert sum(row[0] == MALFORMED for row in found) == 4  # a missing value gives a row of nulls
     assert len({number for kind, number, *_ in found if kind == ROW}) > len(texts) * 0.8
 
 

@@ -68,20 +68,20 @@ class Broken(Exception):
 
 
 class FakeBroker:
-    """Logs that take a batch only where they end, as the broker's do; it can die before or after any request.
+    """Logs that accept a batch only at their end, like the broker's. It can die before or after any request.
 
-    Who asks hears of it with the answer, and must have heard it before anything else is sent.
+    The caller learns of that with the answer, and must have received it before it sends anything else.
     """
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
         self.records: dict[str, list[tuple[int, bytes | None, Any]]] = {}
         self.requests = 0
-        self.dies_at: tuple[int, bool] | None = None  # number of the request, and whether it is still carried out
+        self.dies_at: tuple[int, bool] | None = None  # the number of the request, and whether it is still carried out
         self.owes_answer = False
 
     def post(self, _: object, batches: list[Batch], **__: object) -> Answers | None:
-        """What is answered later; None is an answer that will not come."""
+        """The answer for later; None is an answer that will not come."""
         assert not self.owes_answer
         self.owes_answer = True
         self.requests += 1
@@ -219,7 +219,7 @@ def in_ticks(
     cuts: set[int],
     task: Callable[[int, int, bool], Any],
 ) -> None:
-    """Have a task bring both queries to the end of `count` records, tick by tick, again where it dies."""
+    """Let a task bring both queries to the end of `count` records, tick by tick, with a retry whenever it dies."""
     broker.ends = {"a": 0, "b": 0}
     lo = 0
     for hi in sorted({cut for cut in cuts if 0 < cut < count} | {count}):
@@ -236,7 +236,7 @@ def in_ticks(
 
 
 def check_offsets(broker: FakeBroker, kinds: list[str]) -> None:
-    """Each record is there once, in order, where it should be."""
+    """Each record is there exactly once, in order, in the right place."""
     assert broker.ends["a"] == broker.ends["b"] == len(kinds)
     offsets = {name: [offset for offset, _, _ in found] for name, found in broker.records.items()}
     assert offsets.get("a", []) == [n for n, kind in enumerate(kinds) if kind in ("both", "first")]

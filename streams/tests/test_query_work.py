@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENT = 60.0
-#: More CPU seconds than an honest task takes to get a worker and to begin, on a slow machine too.
+#: More CPU seconds than an honest task takes to get a worker and begin, even on a slow machine.
 ROOMY = 5.0
 
 
@@ -56,7 +56,7 @@ def test_idle_is_who_has_tasks_that_use_nothing() -> None:
 
 
 class Watched:
-    """What was called by a watch."""
+    """What a watch has called."""
 
     def __init__(self, seen: Callable[[], Seconds], most: float, stop: Callable[[], None] = lambda: None) -> None:
         self.stopped, self.held = threading.Event(), threading.Event()
@@ -153,14 +153,14 @@ def test_a_task_that_waits_is_not_stopped(spark: SparkSession, tmp_path: Path) -
 
     def opens() -> None:
         watched.held.wait(PATIENT)
-        os.close(os.open(gate, os.O_RDWR))  # waits for nobody
+        os.close(os.open(gate, os.O_RDWR))  # without waiting for a reader
 
     opener = threading.Thread(target=opens)
     opener.start()
     try:
         assert [row[0] for row in run(spark, waiting_for(gate), watched)] == [0]
     finally:
-        watched.held.set()  # no task stays behind for the tests that follow
+        watched.held.set()  # no task may be left for the tests that follow
         opener.join()
     assert watched.watch.why is None
     assert watched.watch.worked is not None

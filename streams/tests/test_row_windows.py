@@ -31,7 +31,7 @@ WINDOWS: list[RowWindow] = [
 
 
 def plain(window: RowWindow, rows: list[Row]) -> list[list[Row]]:
-    """A plain evaluation over all records in order, written down as the definitions say."""
+    """A plain evaluation over all records in order, following the definitions."""
     found = complete(window, rows)
     if isinstance(window, CountWindow):
         return found
@@ -42,7 +42,7 @@ def plain(window: RowWindow, rows: list[Row]) -> list[list[Row]]:
 
 
 def complete(window: RowWindow, rows: list[Row]) -> list[list[Row]]:
-    """However long they are."""
+    """All windows, however short they are."""
     found: list[list[Row]] = []
     if isinstance(window, CountWindow):
         starts = range(0, len(rows) - window.count + 1, window.sliding)
@@ -77,7 +77,7 @@ def test_batches_and_the_order_in_which_records_come_change_nothing(
 ) -> None:
     """As long as they come before the watermark."""
     rows = [Row(at, n % 2, n, mark, str(n)) for n, (at, mark) in enumerate(made)]
-    rows.sort(key=lambda row: (row.at + moments.randint(0, delay), row.offset))  # out of order by so much
+    rows.sort(key=lambda row: (row.at + moments.randint(0, delay), row.offset))  # out of order by this much
     of, found, watermark = Of(), list[list[Row]](), -1
     while rows:
         count = moments.randint(1, 10)
@@ -149,7 +149,7 @@ CASES: dict[str, tuple[str, Callable[[Any], str | None], RowWindow]] = {
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "event")) for name in CASES])
 def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """In several batches, out of order, with equal times, nulls, and keys that are null."""
+    """In several batches, out of order, with equal times, nulls, and null keys."""
     pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
     from barnabas.storage.config import LogConfig
     from barnabas.streams.tests import test_windows_results as results

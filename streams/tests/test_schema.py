@@ -157,7 +157,7 @@ def test_a_topic_without_objects_is_refused_with_the_remedy(logs: Logs) -> None:
 
 
 def calls_to_parse(columns: int) -> int:
-    """Of functions in C, which is where the work is."""
+    """The number of calls to C functions, where the work is."""
     count = 0
 
     def counted(_frame: object, event: str, _arg: object) -> None:
@@ -174,7 +174,7 @@ def calls_to_parse(columns: int) -> int:
 
 
 def test_twice_as_many_columns_are_twice_the_work() -> None:
-    """A schema is a client's: looking through all columns for each of them took seconds for some thousand."""
+    """A schema comes from a client: searching all columns for each one took seconds for some thousand columns."""
     assert calls_to_parse(400) < 3 * calls_to_parse(200)
 
 
@@ -187,7 +187,7 @@ scalars = {
 
 
 def values_of(kind: pa.DataType) -> st.SearchStrategy:
-    """JSON values of a type: null anywhere, and fields that are not there."""
+    """JSON values of a type, with nulls anywhere and missing fields."""
     if pa.types.is_list(kind):
         return st.none() | st.lists(values_of(kind.value_type), max_size=3)
     if pa.types.is_struct(kind):
@@ -203,7 +203,7 @@ def test_what_a_schema_is_inferred_from_fits_it(
     first = data.draw(st.fixed_dictionaries({field.name: values_of(field.type) for field in struct}))
     others = data.draw(st.lists(values_of(struct), max_size=5))
     values = [json.dumps(value).encode() for value in (first, *others)]
-    logs = Logs(tmp_path_factory.mktemp("infer"), LogConfig())  # whose segments hold values of any size
+    logs = Logs(tmp_path_factory.mktemp("infer"), LogConfig())  # its segments hold values of any size
     logs.write(values)
     try:
         schema = parse_ddl(infer_json(logs.log_dir(), "t"))

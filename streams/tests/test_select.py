@@ -104,7 +104,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Logs:
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, logs: Logs) -> SparkSession:
-    """With both topics as one task each, which is the order that sums of DOUBLE have here."""
+    """With both topics as one task each, which gives sums of DOUBLE the same order as here."""
     from barnabas.streams.adhoc import frame_of
 
     made = spark.newSession()
@@ -114,8 +114,10 @@ def session(spark: SparkSession, logs: Logs) -> SparkSession:
 
 
 def comparable(value: Any, adds: bool) -> Any:
-    """A value that is equal to itself: bits of a double, as NaN and zeros differ in them only. Of sums the last digits
-    are open."""
+    """A value that equals itself: the bits of a double, because NaNs and zeros differ only in them.
+
+    The last digits of sums are left open.
+    """
     if isinstance(value, float) and adds and math.isfinite(value):
         return f"{value:.7e}"
     if isinstance(value, float):
@@ -130,7 +132,7 @@ def said(table: pa.Table, adds: bool) -> tuple[list[tuple[str, str]], list[tuple
 
 
 def by_both(session: SparkSession, logs: Logs, text: str, source: Source) -> bool:
-    """Compare the answers; False where it is for Spark."""
+    """Compare the answers; False if it is left to Spark."""
     try:
         _, mine = answered(logs, text, source, limit=100_000)
     except (NeedsSpark, run.TooLateError):
@@ -155,7 +157,7 @@ def by_both(session: SparkSession, logs: Logs, text: str, source: Source) -> boo
 
 
 def _order(asked: Planned, kinds: list[tuple[str, str]], found: list[tuple[Any, ...]]) -> list[Any]:
-    """What the rows are ordered by, where that is in the result."""
+    """What the rows are ordered by, if the result contains it."""
     names = [name for name, _ in kinds]
     places = [names.index(next(iter(each.of.columns))) for each in asked.order if each.of.columns <= set(names)]
     return (
@@ -245,7 +247,7 @@ def test_an_answer_is_sparks(session: SparkSession, logs: Logs, text: str) -> No
 
 
 class Texts:
-    """Queries at random, most of which are understood."""
+    """Random queries, most of which are understood."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -473,7 +475,7 @@ def test_the_words_of_spark_are_all_known(spark: SparkSession) -> None:
 
 @pytest.mark.door
 def test_arrow_does_without_numpy_and_pandas() -> None:
-    """A private door: how Arrow looks for them."""
+    """An internal detail that is relied on: how Arrow looks for them."""
     code = (
         "import sys; from barnabas.streams.select.quick_arrow import import_arrow; import_arrow(); "
         "import pyarrow as pa; pa.scalar(1.5); pa.array([1, None]); import barnabas.streams.select.door; "

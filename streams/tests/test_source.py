@@ -103,7 +103,7 @@ def test_more_refusals(logs: Logs) -> None:
 
 
 def ddl_schema(text: str) -> StructType:
-    """A schema of `name type` pairs; Spark's own parser of these wants a JVM."""
+    """A schema of `name type` pairs; Spark's own parser for these needs a JVM."""
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (pair.split() for pair in text.split(","))
@@ -159,7 +159,7 @@ def stream(logs: Logs, **options: object) -> Any:
 
 
 def wire(offsets: dict[str, int], topic_id: bytes = TOPIC_ID) -> dict[str, Any]:
-    """Offsets of the topic t as a checkpoint has them."""
+    """Offsets of the topic t as in a checkpoint."""
     return {"t": offsets, "#ids": {"t": base64.urlsafe_b64encode(topic_id).decode().rstrip("=")}}
 
 
@@ -382,7 +382,7 @@ def test_times_that_spark_cannot_hold_are_null(logs: Logs) -> None:
 
 
 def test_a_worker_takes_its_modules_from_the_collector(logs: Logs) -> None:
-    """Else the collection after each of Spark's tasks costs more than a small task itself."""
+    """Otherwise the collection after each of Spark's tasks costs more than a small task itself."""
     logs.write([b"x"])
     _spare_the_collector.cache_clear()
     gc.unfreeze()

@@ -47,7 +47,7 @@ def batch(spark: SparkSession, path: Path, schema: str = "", **options: object) 
 
 
 def run_available(spark: SparkSession, data: Path, place: Path, **options: object) -> list[dict[str, Any]]:
-    """A streaming query to its end, its rows to parquet files; gives the progress of its batches."""
+    """Run a streaming query to its end, with its rows in parquet files. Returns the progress of its batches."""
     reader = spark.readStream.format("wal").options(topic="t", startingOffsets="earliest")
     query = (
         reader.options(**{k: str(v) for k, v in options.items()})
@@ -98,9 +98,7 @@ def test_parts_that_every_record_has_are_never_null(spark: SparkSession, logs: L
         ("t", 0, None),
         ("t", 1, b"v"),
     ]
-    assert (
-        batch(spark, logs.path, "offset bigint").schema["offset"].nullable
-    )  # a schema that the caller states is taken
+    assert batch(spark, logs.path, "offset bigint").schema["offset"].nullable  # a schema given by the caller is used
 
 
 def test_filters_are_pushed_down(spark: SparkSession, logs: Logs) -> None:
@@ -197,7 +195,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: Barna
 
 
 def test_a_stream_beside_a_broker_that_keeps_writing(spark: SparkSession, tmp_path: Path) -> None:
-    """Every record once, in order, while segments roll under the reader."""
+    """Every record once, in order, while segments roll during the reading."""
     broker = Barnabas(tmp_path, {"log.segment.bytes": "4096"})
     broker.start()
     seen: list[int] = []

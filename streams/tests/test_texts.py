@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VALUES = Values(format="json", schema="device STRING, temp DOUBLE, at TIMESTAMP")
-#: A place for an expression, by the door that its text comes through.
+#: A place for an expression, for each door through which text comes in.
 QUERIES = {
     "SELECT": "SELECT {} AS x FROM s",
     "WHERE": "SELECT device FROM s WHERE {} = device",
@@ -51,13 +51,13 @@ STREAMS = {
     "JOIN": "SELECT count(*) AS c FROM s JOIN o ON s.device = o._key WHERE o.device = {} INTERVAL(1s)",
 }
 DOORS = {**QUERIES, **STREAMS}
-#: A door of streams takes seconds: two of them are in the quick lane.
+#: A streams door takes seconds: two of them are in the quick tests.
 EACH_DOOR = [
     pytest.param(door, marks=[pytest.mark.long] * (door in STREAMS and door not in ("PRE_FILTER", "JOIN")))
     for door in DOORS
 ]
 ENVIRONMENT = ["'${env:PATH}'", "'${PATH}'", "'${system:user.home}'", "'${spark:spark.app.name}'", '"${env:PATH}"']
-#: What Spark would take from elsewhere than the text.
+#: What Spark would take from outside the text.
 REFUSED = [
     ":name",
     "?",
@@ -83,7 +83,7 @@ REFUSED = [
 ]
 
 
-#: What decides on where a text in quotes ends, and what it means.
+#: What decides where a quoted text ends, and what it means.
 PARTS = [
     "\\", "'", '"', "n", "t", "0", "1", "7", "u", "U", "Z", "%", "_", "a", "é", "4", "e", " ", "\n", "\\\\", "''", '""',
     "\\'", '\\"', "\\u00e9", "\\101", "\\U0001F600", "\\ud83d", "\\ude00", "--",
@@ -92,7 +92,7 @@ PARTS = [
 
 @pytest.fixture(scope="module")
 def hostile(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session whose settings somebody has changed, as a file of the operator may."""
+    """A session with changed settings, as an operator's file may leave it."""
     made = spark.newSession()
     made.conf.set("spark.sql.ansi.enabled", "false")
     streams = streams_session(spark)
@@ -105,7 +105,7 @@ def hostile(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def understood(spark: SparkSession, door: str, expression: str) -> str:
-    """What Spark has understood of a text that comes through a door."""
+    """What Spark has understood of a text that comes in through a door."""
     text = DOORS[door].format(expression).replace("m_", "max(device)")
     if door in QUERIES:
         found, _ = selected(spark, text, source_of(spark, text), VALUES)
@@ -115,7 +115,7 @@ def understood(spark: SparkSession, door: str, expression: str) -> str:
     results = check(session, clauses, stages, VALUES, joined).results
     if joined is not None:
         return str(results._jdf.queryExecution().analyzed())
-    # A window that records open and close is made in Python: its inputs are not in the plan of its results.
+    # A window that records open and close is made in Python: its inputs are not in its results' plan.
     frame = session.createDataFrame([], source_schema(VALUES))
     inputs = resolve(session, stages.inputs, "s", frame, value_columns(VALUES))
     return f"{inputs} {results._jdf.queryExecution().analyzed()}"
@@ -184,6 +184,6 @@ def test_quotes_end_where_they_do_for_spark_and_mean_the_same(hostile: SparkSess
         assert plan is None
         return
     if plan is None or any(token.kind != STRING for token in mine):
-        return  # two texts with something between
+        return  # two texts with something between them
     literals = [one for one in nodes(next(seq(plan.projectList()))) if kind_of(one) == "Literal"]
     assert [str(one.value().toString()) for one in literals] == ["".join(map(string_value, mine))]

@@ -152,7 +152,7 @@ def test_a_segment_that_retention_took_is_loss_or_skipped(logs: Logs) -> None:
     splits = plan(log_dir, {("t", 0): (0, 60)})
     second = logs.vnode().segments[1].base_offset
     reading = read(splits[0], ["offset"])
-    first = next(reading)[0].to_pylist()  # its file is open: it may be finished
+    first = next(reading)[0].to_pylist()  # its file is open: reading may finish
     logs.vnode().truncate_prefix(second)
     assert first + [offset for part in reading for offset in part[0].to_pylist()] == list(range(second))
     with pytest.raises(DataLossError, match=r"t-0: offsets 0 to \d+ are gone.*failOnDataLoss=false"):
@@ -259,7 +259,7 @@ def test_beside_a_broker_the_broker_tells_the_end(tmp_path: Path) -> None:
         produce(broker, numbers(0, 50))
         found = table(LogDir(broker.data_dir))
         assert found["value"].to_pylist() == numbers(0, 50)
-        # What lies in the file behind the broker's end is nobody's yet.
+        # The file's content after the broker's end does not count yet.
         with broker.segment("t").open("ab") as file:
             file.write(build_batch([Record(None, b"not yet", NOW)], base_offset=50))
         assert LogDir(broker.data_dir).ranges([("t", 0)]) == {("t", 0): (0, 50)}
@@ -272,7 +272,7 @@ def test_beside_a_broker_the_broker_tells_the_end(tmp_path: Path) -> None:
         assert asked.ranges([("t", 0)]) == {("t", 0): (0, 50)}
         broker.kill()
         assert not is_locked(str(broker.data_dir))
-        assert table(LogDir(broker.data_dir)).num_rows == 51  # recovery would keep the whole batch behind the end
+        assert table(LogDir(broker.data_dir)).num_rows == 51  # recovery would keep the complete batch after the end
         broker.start()
         assert (broker.data_dir / ADDRESS_FILE).read_text() == f"{broker.address}\n"
         assert asked.ranges([("t", 0)]) == {("t", 0): (0, 51)}  # over new connections
@@ -285,7 +285,7 @@ def test_beside_a_broker_the_broker_tells_the_end(tmp_path: Path) -> None:
 
 
 def produce(broker: Barnabas, values: list[bytes], topic: str = "t") -> None:
-    """Through a real client, acknowledged."""
+    """Acknowledged, through a real client."""
     from kafka import KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=broker.address, acks="all")

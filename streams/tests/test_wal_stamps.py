@@ -17,7 +17,7 @@ def test_a_stamp_changes_with_what_is_written(tmp_path: Path) -> None:
     logs.write(numbers(0, 3))
     stamps = Stamps(logs.log_dir())
     found = [stamps.of([KEY])]
-    for number in range(20):  # of several segments
+    for number in range(20):  # across several segments
         before = found[-1]
         logs.write(numbers(number, number + 3))
         while stamps.of([KEY]) == before:  # within a tick of the file system's clock

@@ -68,7 +68,7 @@ def test_each_split_has_the_aborted_transactions_of_its_own_offsets(logs: Logs) 
 
 
 def replace_segments(logs: Logs, first: int, last: int, *, keep_every: int) -> None:
-    """Segments `first` up to `last` become one, with the batches of every `keep_every`th offset."""
+    """Merge segments `first` up to `last` into one, with the batches of every `keep_every`th offset."""
     vnode = logs.vnode()
     old = vnode.segments[first:last]
     following = vnode.segments[last].base_offset
@@ -139,7 +139,7 @@ def test_a_place_remembered_of_a_segment_is_not_looked_for_in_the_one_that_took_
 def test_segments_that_are_replaced_while_splits_are_planned_are_not_left_out(
     logs: Logs, moment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the call number `moment` that looks at a segment, others take their places."""
+    """Segments are replaced before call number `moment` that looks at a segment."""
     logs.write(numbers(0, 150))
     calls = 0
 

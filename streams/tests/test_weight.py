@@ -109,7 +109,7 @@ def test_avro_elements_that_would_be_too_much_are_malformed() -> None:
 
 
 def test_arrow_batches_are_bounded_whatever_the_records_decompress_to(logs: Logs) -> None:
-    """A batch of some KB that decompresses to 16 MiB, small records and large ones."""
+    """A batch of some KB that decompresses to 16 MiB, with small and large records."""
     values = [b"{}"] * 20_000 + [b"x" * 3_000_000] * 5
     logs.write(values, "s", each=len(values), codec=CompressionType.ZSTD)
     log_dir = logs.log_dir()
@@ -127,7 +127,7 @@ def test_few_rows_of_many_columns_are_made_at_a_time(logs: Logs) -> None:
     rows = rows_of(options_of({"path": str(logs.path), "topic": "s", "format": "json"}), WIDE)
     made = [(batch.num_rows, batch.nbytes) for batch in rows.batches(split)]
     assert sum(count for count, _ in made) == 2000
-    assert max(size for _, size in made) <= PIECE_BYTES * 1.1  # with the bits of validity
+    assert max(size for _, size in made) <= PIECE_BYTES * 1.1  # plus the validity bits
     scan = Scan(pa.schema([*WIDE, pa.field("_offset", pa.int64())]), WIDE, Values(format="json"))
     tick = Tick(1, [Part("s", 0, 0, 2000, [piece_of(split)], [0])])
     assert max(batch.nbytes for batch in scan.records(tick, 0)) <= PIECE_BYTES * 1.1

@@ -37,7 +37,7 @@ def kept(*conditions: Condition) -> list[int]:
 
 
 def compares(kind: str, left: Any, right: Any) -> bool:
-    """Spark's own comparison of two values that are not null; NaN equals itself and is above all other numbers."""
+    """Spark's own comparison of two non-null values; NaN equals itself and is greater than all other numbers."""
     order = (left != left) - (right != right) or (0 if left != left else (left > right) - (left < right))
     return {
         "EqualTo": order == 0,
@@ -80,7 +80,7 @@ def trees() -> st.SearchStrategy[Condition]:
 
 
 def outcome(one: Condition, row: int) -> bool | None:
-    """Of SQL's three values."""
+    """One of SQL's three values."""
     if one.kind == "Not":
         inner = outcome(one.parts[0], row)
         return None if inner is None else not inner
@@ -119,12 +119,12 @@ def test_sets_nulls_and_texts() -> None:
 @pytest.mark.parametrize(
     "one",
     [
-        Condition("GreaterThan", "n", 1.5),  # of another type than the column
+        Condition("GreaterThan", "n", 1.5),  # has a different type from the column
         Condition("EqualTo", "b", 1),
         Condition("EqualTo", "i", 2**40),
         Condition("EqualTo", "n", 2**70),
         Condition("LessThanOrEqual", "x", NAN),
-        Condition("In", "x", (0.0,)),  # a set knows two zeros
+        Condition("In", "x", (0.0,)),  # a set distinguishes the two zeros
         Condition("In", "n", (1, None)),
         Condition("EqualTo", "t", None),
         Condition("EqualTo", "", 1),

@@ -17,7 +17,7 @@ from barnabas.wire.aliases import TopicPartition
 
 
 class Counted(Ahead):
-    """It notes what it looks into."""
+    """Notes what it looks into."""
 
     def __init__(self, logs: Logs) -> None:
         super().__init__(Planner(logs.log_dir(), fail_on_data_loss=False))
@@ -46,7 +46,7 @@ def test_each_record_is_looked_at_once_until_something_is_read(tmp_path: Path) -
 
 
 def test_of_much_none_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a client could have the driver parse whatever it writes twice."""
+    """Otherwise a client could have the driver parse everything it writes twice."""
     logs = Logs(tmp_path / "data")
     logs.write(numbers(0, 6), timestamp=NOW)
     of = Counted(logs)
@@ -69,7 +69,7 @@ def test_what_retention_has_removed_is_no_more_to_be_read(tmp_path: Path) -> Non
 
 
 def test_of_what_is_gone_meanwhile_the_time_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention removes segments whenever it likes: that must not end the query."""
+    """Retention removes segments at any time: that must not end the query."""
     logs = Logs(tmp_path / "data")
     logs.write(numbers(0, 6), timestamp=NOW)
 

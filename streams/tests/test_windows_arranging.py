@@ -60,7 +60,7 @@ def streams_in(folder: Path, copies: Copies | None = None) -> tuple[Streams, lis
 
 
 def know(streams: Streams, known: Catalog) -> None:
-    """As `know`, in this thread."""
+    """Like `know`, in this thread."""
     streams._catalog = known
     streams._arrange(known)
 
@@ -153,7 +153,7 @@ def test_what_goes_while_the_streams_are_arranged_is_arranged_the_next_time(
 def test_a_query_that_is_stopped_is_not_taken_for_one_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The loop looks at a query that the thread is stopping, or the thread stops it while the loop looks at it."""
+    """The loop looks at a query that the thread is stopping, or the thread stops it during the loop's look."""
     shared(tmp_path, "a")
     streams, said = streams_in(tmp_path)
     know(streams, catalog(definition("a")))
@@ -203,7 +203,7 @@ def test_a_stream_of_whose_topic_nothing_is_known_for_a_while_keeps_its_state(tm
 
 
 def test_workers_that_have_died_are_not_the_streams_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark finds out about one at each start: those of a daemon may be many. Failures of others part the streams."""
+    """Spark discovers one at each start, and a daemon may have many. Other failures separate the streams."""
     shared(tmp_path, "a", "b")
     streams, _ = streams_in(tmp_path)
     know(streams, catalog(definition("a"), definition("b")))
@@ -254,7 +254,7 @@ def test_a_change_that_cannot_be_written_is_not_made(tmp_path: Path) -> None:
 
 
 class Away:
-    """Copies at a place that is not there for a while."""
+    """Copies in a place that is unavailable for a while."""
 
     def __init__(self, *told: Exception | list[Copy]) -> None:
         self._told = list(told)
@@ -271,7 +271,7 @@ class Away:
 
 
 def test_nothing_begins_anew_while_the_copies_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store is down, or the disk of the copies is not mounted: the folder is empty then."""
+    """The store is down, or the disk with the copies is not mounted: the folder is then empty."""
     a, new = definition("a"), definition("new")
     group = new_group(a, "kind", [])
     noted = Progress(a.topic_id, a.run, "checkpoint")
@@ -304,7 +304,7 @@ def test_without_results_and_copies_streams_begin(tmp_path: Path, monkeypatch: p
 
 
 def running(folder: Path) -> tuple[Streams, Runner]:
-    """Streams with one query, which is up."""
+    """Streams with one running query."""
     shared(folder, "a")
     streams, _ = streams_in(folder)
     know(streams, catalog(definition("a", "running")))
@@ -355,7 +355,7 @@ def test_a_lag_is_not_known_before_both_ends_are(tmp_path: Path) -> None:
 
 def test_a_query_waits_for_a_stream_that_is_being_made_for_some_seconds_only(tmp_path: Path) -> None:
     streams, runner = running(tmp_path)
-    streams._asked_at = now() + 3600  # it asks no broker
+    streams._asked_at = now() + 3600  # so that it asks no broker
     runner.hold()
     hold = Path(runner.folder.hold_file)
     streams._held[runner] = now() + 3600

@@ -72,7 +72,7 @@ class Noting(Run):
 
 @pytest.mark.long
 def test_a_query_goes_on_from_an_old_copy_with_the_batches_that_it_had(session: SparkSession, tmp_path: Path) -> None:
-    """Other sizes of batches would close windows, and take rows for late, at other places."""
+    """Batches of other sizes would close windows, and consider rows late, at other places."""
     logs, copies = Logs(tmp_path / "data", LogConfig(index_interval_bytes=100)), Copies(str(tmp_path / "copies"), "c")
     saved: dict[int, int] = {}
 
@@ -118,7 +118,7 @@ def test_a_query_goes_on_from_an_old_copy_with_the_batches_that_it_had(session: 
 
 
 def checkpoint(folder: Folder, last: int, snapshots: tuple[int, ...] = ()) -> None:
-    """As Spark would have one."""
+    """A checkpoint as Spark would have it."""
     root = Path(folder.checkpoint)
     for log in ("offsets", "commits", "state/0/0/SSTs"):
         (root / log).mkdir(parents=True, exist_ok=True)

@@ -27,21 +27,22 @@ def stream(window: str, options: str = "") -> str:
 
 @dataclass
 class Batches:
-    """What a simulated query does: each batch takes `took` seconds, and one that moves the watermark another `took`."""
+    """What a simulated query does: each batch takes `took` seconds, plus `took` again if it moves the watermark."""
 
     took: float
     begun: list[float] = field(default_factory=list)
-    watermarks: list[int] = field(default_factory=list)  # after each
-    waited: float = 0.0  # of any record, at most
+    watermarks: list[int] = field(default_factory=list)  # after each batch
+    waited: float = 0.0  # the longest wait of a record
 
     def closed_at(self, end: int) -> float | None:
-        """When the batch began that brought the watermark to the end of a window."""
+        """The start of the batch that brought the watermark to a window's end."""
         return next((at for at, mark in zip(self.begun, self.watermarks, strict=True) if mark >= end), None)
 
 
 def simulated(rule: Rule, records: list[tuple[float, int]], took: float, *, waits: bool) -> Batches:
-    """A query over records, each with the second in which it comes and its event time; without `waits` it has a batch
-    as soon as there is something.
+    """A query over records, each with the second in which it comes and its event time.
+
+    Without `waits`, it has a batch as soon as there is something.
     """
     now, watermark, read = 0.0, 0, 0
     due, made = Due(rule, lambda: now), Batches(took)
@@ -97,14 +98,14 @@ def test_a_window_closes_as_soon_as_with_a_batch_for_each_record_and_there_are_f
     for end in ends:
         one, other = eager.closed_at(end), lazy.closed_at(end)
         assert (one is None) == (other is None)
-        if one is not None and other is not None:  # a look, a batch that has begun, and its like without records
+        if one is not None and other is not None:  # a look, a batch that has begun, and the same without records
             assert other <= one + 0.25 + 2 * took
 
 
 def test_a_steady_source_has_a_batch_for_each_end_of_a_window() -> None:
     records = [(n / 50, BASE + n * 20) for n in range(50 * 60)]
     made = simulated(rule(stream("INTERVAL(10s) SLIDING(5s)")), records, 0.3, waits=True)
-    assert len(made.begun) <= 60 / 5 + 6  # the first ones come sooner one after the other
+    assert len(made.begun) <= 60 / 5 + 6  # the first ones follow one another faster
     eager = simulated(rule(stream("INTERVAL(10s) SLIDING(5s)")), records, 0.3, waits=False)
     assert len(eager.begun) >= 60 / 0.6 - 1
 

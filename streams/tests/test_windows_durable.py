@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """What has been synced of some folders, and what a loss of power leaves of the rest."""
+    """What was synced in some folders, and what a power loss leaves of the rest."""
 
     def __init__(self) -> None:
         self.synced: dict[str, bytes] = {}
 
     def fsync(self, path: str) -> None:
-        """In the place of os.fsync."""
+        """Replaces os.fsync."""
         if os.path.isfile(path):
             self.synced[path] = Path(path).read_bytes()
 
     def lose_power(self, folder: Path, target: Path, moments: random.Random) -> None:
-        """A copy of the folder after that: of what is not synced there may be all, a part or nothing."""
+        """A copy of the folder after a power loss: what is not synced may be there completely, partly or not at all."""
         for path in folder.rglob("*"):
             copy = target / path.relative_to(folder)
             if path.is_dir():
@@ -53,7 +53,7 @@ class Disk:
 
 
 class Synced(Run):
-    """Syncs as the sink does, and looks at each batch after it and once it is in."""
+    """Syncs like the sink, and looks at each batch afterwards and again once it is committed."""
 
     def __init__(self, *args: Any, disk: Disk, each: Callable[[int, str], None]) -> None:
         super().__init__(*args)

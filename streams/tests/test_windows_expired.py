@@ -35,7 +35,7 @@ Window = tuple[str, str | None]
 
 
 class Reading(NamedTuple):
-    """A record as a plain evaluation has it."""
+    """A record for the plain evaluation."""
 
     ts: int
     place: tuple[int, int]
@@ -57,7 +57,7 @@ def logs_in(path: Path, segment_bytes: int = 3000) -> Logs:
 
 
 def write(logs: Logs, seed: int, count: int = 180) -> list[Reading]:
-    """A second after the other in each partition; one in eight comes up to four minutes late."""
+    """One record per second in each partition; one in eight comes up to four minutes late."""
     moments = random.Random(seed)
     taken = []
     for partition in range(PARTITIONS):
@@ -77,7 +77,7 @@ def write(logs: Logs, seed: int, count: int = 180) -> list[Reading]:
 
 
 def naive(readings: Iterable[Reading], length: int, step: int) -> dict[Window, dict[str, Any]]:
-    """All windows of all records: when they are, how many there are, their sum and the latest."""
+    """All windows of all records: their times, counts, sums and latest values."""
     found: dict[Window, list[Reading]] = defaultdict(list)
     for reading in readings:
         for start in range(reading.ts // step * step, reading.ts - length, -step):
@@ -104,7 +104,7 @@ def told(run: Run, number: int = 0) -> dict[Window, list[dict[str, Any]]]:
 
 
 def closed_at(run: Run) -> int:
-    """Before which time windows are closed: the watermark of the last batch."""
+    """The time before which windows are closed: the watermark of the last batch."""
     checkpoint = run.folder.checkpoint
     return batches.watermark_ms(batches.text_of(checkpoint, batches.last_batch(checkpoint)))
 
@@ -177,7 +177,7 @@ def test_windows_that_closed_too_long_ago_stay_as_they_are(session: SparkSession
     run = Run(session, logs.path, tmp_path / "run", f"{options} {LIGHT} PARTITION BY device INTERVAL(10s)", VALUES)
     run.start()
     assert [len(values) for values in told(run).values()] == [1, 1, 1, 1]
-    put(2, 12, 22)  # the watermark is at 41: the first of these windows ended 31 seconds before
+    put(2, 12, 22)  # the watermark is at 41: the first of these windows ended 31 seconds earlier
     run.start()
     assert {window[0]: [value["c"] for value in values] for window, values in told(run).items()} == {
         text(NOW): [1],
@@ -207,7 +207,7 @@ def test_windows_whose_records_the_log_has_lost_stay_as_they_are(session: SparkS
     again = {window[0]: [value["c"] for value in values] for window, values in told(run).items()}
     assert again == {
         text(NOW): [1],  # its first record is gone
-        text(NOW + 10_000): [1],  # so may be one of this one's, as far as the log can tell
+        text(NOW + 10_000): [1],  # this one's may be gone too, as far as the log can tell
         text(NOW + 20_000): [1, 2],
         text(NOW + 30_000): [1],
     }

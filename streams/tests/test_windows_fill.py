@@ -54,7 +54,7 @@ STEP = 1000
     st.integers(0, 41),
 )
 def test_each_window_follows_the_one_before_of_its_key(made: list[tuple[str, int]], cut: int) -> None:
-    """Wherever the batches are cut, as windows close in order."""
+    """Wherever the batches are cut, since windows close in order."""
     windows = [(keys, number * STEP, f"{keys}{number}") for keys, number in made]
     kept: dict[str, Last] = {}
     found = [*follow(kept, [w for w in windows if w[1] < cut * STEP], STEP)]
@@ -162,7 +162,7 @@ def plain(readings: list[Reading], length: int, step: int, fill: str) -> list[di
 
 
 def test_results_are_those_of_a_plain_evaluation(spark: SparkSession, tmp_path: Path) -> None:
-    """In several batches and after a start from the checkpoint; each way of FILL on the same windows as they closed."""
+    """In several batches and after a start from the checkpoint; each kind of FILL on the same closed windows."""
     session = streams_session(spark)
     logs = Logs(tmp_path / "data", LogConfig(index_interval_bytes=500))
     readings = write(logs, 7, 240, sorted_=True)

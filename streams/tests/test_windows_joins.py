@@ -43,7 +43,7 @@ def reads(topic: str, values: Values, *, is_table: bool) -> JoinedReads:
 
 
 class Record(NamedTuple):
-    """A record as a plain evaluation has it."""
+    """A record for the plain evaluation."""
 
     ts: int
     key: str | None
@@ -51,7 +51,7 @@ class Record(NamedTuple):
 
 
 def write(logs: Logs, topic: str, columns: tuple[str, str], chance: random.Random, at: int, count: int) -> list[Record]:
-    """Records in about the order of their times, some without a key, some that do not fit."""
+    """Records in roughly the order of their times, some without a key, some that do not fit."""
     found = []
     for partition in range(2):
         values = []

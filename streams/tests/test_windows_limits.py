@@ -33,7 +33,7 @@ A, B = ("t", 0), ("t", 1)
 
 
 class Clock:
-    """Goes on when somebody sleeps."""
+    """Moves on when somebody sleeps."""
 
     def __init__(self) -> None:
         self.now, self.slept = 1000.0, list[float]()
@@ -52,7 +52,7 @@ def test_a_writer_waits_for_each_partition_and_between_requests() -> None:
     pace.begin()
     pace.wait({A: 500, B: 10})
     assert clock.slept == []
-    pace.wait({B: 10})  # a tenth of a second after the request before
+    pace.wait({B: 10})  # a tenth of a second after the previous request
     pace.wait({A: 1})
     assert clock.slept == pytest.approx([0.1, 0.4])
     clock.now += 60
@@ -141,7 +141,7 @@ def test_a_source_is_read_no_faster_than_it_may_be(tmp_path: Path, monkeypatch: 
 
 
 def test_spark_knows_the_bound_of_the_memory_for_states(spark: SparkSession) -> None:
-    """It takes a setting whose name it does not know without a word."""
+    """Spark silently accepts settings whose names it does not know."""
     session = streams_session(spark)
     state = jvm_of(session).org.apache.spark.sql.execution.streaming.state
     found = state.RocksDBConf.apply(state.StateStoreConf.apply(session_state(session).conf()))

@@ -20,7 +20,7 @@ OWN = "org.apache.hadoop.fs.BarnabasLocalFiles"
 
 
 class Hadoop:
-    """A file system of Hadoop's, on this machine."""
+    """One of Hadoop's file systems, on this machine."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         jvm: Any = spark.sparkContext._jvm

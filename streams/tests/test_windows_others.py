@@ -30,7 +30,7 @@ from barnabas.wire.queries.plan import Values
 from barnabas.wire.streams.plan import JoinedReads
 
 JSON = Values(format="json", schema="site STRING, floor INT")
-pytestmark = pytest.mark.usefixtures("spark")  # whose JVM parses schemas
+pytestmark = pytest.mark.usefixtures("spark")  # its JVM parses schemas
 ALL = ReadAllAvailable()
 Changes = Iterable[tuple[bytes | None, bytes | None]]
 
@@ -181,7 +181,7 @@ def test_records_are_joined_with_the_table_of_their_batch_or_a_newer_one(
     logs.write([b"1", b"3"])
     second = made.latestOffset(first, ALL)
     assert [row[OTHER]["site"] for row in batch(made, first, second)] == ["y", "z"]
-    source._tables.clear()  # a batch that is made again, in another worker
+    source._tables.clear()  # a repeated batch, in another worker
     assert [row[OTHER] and row[OTHER]["site"] for row in batch(made, start, first)] == [None, "x", None]
     write_mark(str(tmp_path / "close"), NOW)
     third = made.latestOffset(second, ALL)

@@ -179,7 +179,7 @@ def test_rows_add_up_to_the_records(seed: int) -> None:
     assert any(each[STANDS_FOR] for each in found)
 
     def told(rows: list[dict[str, Any]]) -> dict[Any, Any]:
-        """By key and pane: records, latest, and of x how many, sum, least, greatest; sum of n."""
+        """By key and pane: records, latest, and for x the count, sum, minimum and maximum; the sum of n."""
         made: dict[Any, list[Any]] = {}
         for each in rows:
             at = each["_timestamp"]
@@ -207,7 +207,7 @@ def test_rows_add_up_to_the_records(seed: int) -> None:
 
 
 def _order(values: list[float], of: Callable[[list[float]], float]) -> str | None:
-    """Least or greatest as Spark has it: NaN is the greatest."""
+    """The minimum or maximum by Spark's rules: NaN is the greatest."""
     plain = [value for value in values if not math.isnan(value)]
     if not values or (of is max and len(plain) < len(values)) or not plain:
         return "NaN" if values else None
@@ -218,7 +218,7 @@ def _order(values: list[float], of: Callable[[list[float]], float]) -> str | Non
 
 
 class Folding(Run):
-    """Streams over a reader that takes each chance, or none."""
+    """Streams over a reader that folds whenever possible, or never."""
 
     changes: dict[str, Any] | None = ALL
 
@@ -254,7 +254,7 @@ def write(logs: Logs, seed: int, later_ms: int = 0) -> None:
 
 
 def told(run: Run) -> tuple[Any, ...]:
-    """All that is to be the same: results, batch by batch, and what each batch says of itself."""
+    """Everything that must be the same: results, batch by batch, and the figures of each batch."""
     assert run.query is not None
     run.query.awaitTermination(120)
     assert run.query.exception() is None, run.query.exception()
@@ -304,16 +304,16 @@ def test_results_watermarks_and_counters_are_those_of_single_records(
         assert sum(fewer) < sum(rows) * 0.7, "little was aggregated"
         said += of_plain
     assert sum(map(Counter.total, expected.values())) > 20
-    if time:  # the records' own are in order
+    if time:  # the records' own times are in order
         assert all(sum(of) for of in zip(*((late, seen["ahead"], seen["no_time"]) for *_, late, _, seen in said)))  # noqa: B905
     assert all(sum(seen[name] for *_, seen in said) for name in ("records", "malformed"))
 
 
 @pytest.mark.long
 def test_a_query_goes_on_with_and_without_it(session: SparkSession, tmp_path: Path) -> None:
-    """The state is the same, also that of a query whose slots count row by row."""
+    """The state is the same, even for a query whose slots count row by row."""
     logs = Logs(tmp_path / "data", LogConfig())
-    some = TEXTS[1:4]  # each kind of slot is among them; the test above has all streams
+    some = TEXTS[1:4]  # these include each kind of slot; the test above has all streams
     plain, mixed = (made(session, logs, tmp_path / f"{c is None}", "EVENT_TIME ts", c, some) for c in (None, ALL))
     for number, changes in enumerate((ALL, None, ALL)):
         write(logs, number, number * 20_000)

@@ -133,7 +133,7 @@ def test_what_is_known_is_what_spark_says(
     text = f"{option} SELECT {chosen} FROM s {condition} {partition} {window} {having}"
     try:
         found = known(text)
-    except QueryError:  # by the clauses, whoever analyses them
+    except QueryError:  # an error in the clauses, whoever analyses them
         return
     if found is not None:
         assert found == by_spark(spark, text), text

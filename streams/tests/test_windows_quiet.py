@@ -20,7 +20,7 @@ def quiet(window: str, delay: str = "MAX_DELAY 3s") -> Quiet:
 
 
 def marks(of: Quiet, state_rows: int, at: float, watermark: int = WATERMARK, last: int = 0) -> list[int]:
-    """Of an hour in which nothing comes; each moves the watermark."""
+    """The marks of an hour without records; each one moves the watermark."""
     found = []
     for second in range(3600):
         mark = of.mark(at + second, watermark, last, state_rows)
@@ -37,13 +37,13 @@ def test_a_mark_lies_behind_all_that_can_be_open(window: str) -> None:
 
 @pytest.mark.parametrize("window", OF_RECORDS)
 def test_windows_of_records_stay_open_and_get_one_mark(window: str) -> None:
-    """Their state stays; a mark for each MAX_DELAY would have the watermark run away."""
+    """Their state stays; with a mark for each MAX_DELAY, the watermark would run away."""
     of = quiet(window)
     first = WATERMARK + 5000 + 5000
     assert marks(of, 7, 100.0) == [first]
     of.came(1, 4000.0)  # together with the mark, so that it may wait
     assert marks(of, 7, 4000.0, first - 5000, first) == [first + 5000]
-    of.came(0, 8000.0)  # that mark
+    of.came(0, 8000.0)  # the mark
     assert marks(of, 7, 8000.0, first, first + 5000) == []
 
 

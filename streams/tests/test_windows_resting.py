@@ -34,7 +34,7 @@ MORE = 3
 
 @dataclass(eq=False)
 class Known:
-    """What is known of a query."""
+    """What is known about a query."""
 
     used_at: float
     idle: bool = True
@@ -56,7 +56,7 @@ def test_those_used_last_run_on_and_so_does_what_has_something_to_do() -> None:
 def spark_has(
     folder: Folder, batch: int, watermark: int, after: int | None, *, mark: int = 0, source: str = "s", end: int = 0
 ) -> None:
-    """A batch in a checkpoint, done if it has a watermark after it."""
+    """A batch in a checkpoint, completed if it has a watermark after it."""
     of_source = json.dumps({source: {"0": end}, "#close": {"at": mark}})
     for log, text in (
         ("offsets", f'v1\n{{"batchWatermarkMs":{watermark}}}\n{of_source}'),
@@ -101,7 +101,7 @@ def test_no_mark_is_to_come_once_all_is_closed() -> None:
 
 
 class Driver:
-    """Streams with a source each; starting and stopping is noted."""
+    """Streams with one source each; starts and stops are noted."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Driver:
         text: str = "INTERVAL(1s)",
         before: Callable[[int, Folder], None] = lambda *_: None,
     ) -> None:
-        """`before` says how the checkpoints are when it starts."""
+        """`before` gives the checkpoints at its start."""
         self.text, self.ends, self.running = text, dict[TopicPartition, int](), set[str]()
         self.groups = [self._group(folder, f"t{number}") for number in range(AWAKE + MORE)]
         Groups(str(folder)).write(self.groups)
@@ -147,7 +147,7 @@ class Driver:
         return runner.group.members[0].topic
 
     def look(self, seconds: float = 1.0) -> None:
-        """Some time later the driver looks."""
+        """Let the driver look some time later."""
         self.at += seconds
         self.streams.look(NOBODY)
 
@@ -155,7 +155,7 @@ class Driver:
         self.ends["of " + topic, 0] += records
 
     def done(self, topic: str, *, settled: bool = True) -> None:
-        """A query has read all that there is."""
+        """A query has read everything."""
         runner = self.runner(topic)
         end = self.ends["of " + topic, 0]
         spark_has(runner.folder, 0, 0, 0 if settled else 5000, source="of " + topic, end=end)

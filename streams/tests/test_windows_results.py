@@ -38,7 +38,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 class Reading(NamedTuple):
-    """A record as a plain evaluation has it."""
+    """A record for the plain evaluation."""
 
     ts: int
     place: tuple[int, int]
@@ -52,7 +52,7 @@ def text(ms: int) -> str:
 
 
 def write(logs: Logs, seed: int, count: int = 400, *, sorted_: bool = False) -> list[Reading]:
-    """Out of order, with equal times, nulls, records without a time, far in the future, and that are no JSON."""
+    """Out of order, with equal times, nulls, and records without a time, far in the future, or that are not JSON."""
     moments = random.Random(seed)
     taken: list[Reading] = []
     for partition in range(PARTITIONS):
@@ -204,7 +204,7 @@ def test_results_are_those_of_a_plain_evaluation(session: SparkSession, tmp_path
 def test_several_batches_with_a_watermark_that_covers_the_disorder_give_the_same(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    """The records of a partition are at most 20 s out of order, and the partitions' clocks go together."""
+    """The records of a partition are at most 20 s out of order, and the partitions' clocks are in step."""
     logs = Logs(tmp_path / "data", LogConfig())
     readings = write(logs, 2, sorted_=True)
     query, plain = STREAMS["sliding"]
@@ -244,7 +244,8 @@ def test_late_records_are_ignored_and_at_once_tells_of_every_change(session: Spa
                 [value["c"] for rows in list(at_once.batches.values())[before[1] :] for _, value, _ in rows],
             )
         )
-    # 11 to 13 close as 30 comes; 14 and 17 are late; 28 and 30 are in windows of their own, which close as 47 comes.
+    # 11 to 13 close when 30 comes; 14 and 17 are late; 28 and 30 are in windows of their own, which close when 47
+    # comes.
     assert [closes for closes, _ in counts] == [[], [3], [], [1, 1]]
     assert [sorted(changes) for _, changes in counts] == [[2], [1, 3], [], [1, 1]]
     for run in (closed, at_once):
@@ -267,7 +268,7 @@ def test_keys_and_timestamps_of_results(session: SparkSession, tmp_path: Path) -
             "TAGS(n) AS SELECT count(*) c FROM sensors PARTITION BY device, n",
         )
     ]
-    # What a stream writes is made in the same way in a batch over the log, which starts in a tenth of the time.
+    # A stream's results are made in the same way in a batch over the log, which starts in a tenth of the time.
     results = [rows_in_batch(session, logs.path, query, VALUES) for query in texts]
     run = Run(session, logs.path, tmp_path / "run", texts[4], VALUES)
     run.mark(LATER)

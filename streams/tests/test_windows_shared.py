@@ -34,7 +34,7 @@ VALUES = Values(
     format="json", schema="device STRING, temp DOUBLE, n INT, price DECIMAL(10,2), heat FLOAT, ts TIMESTAMP"
 )
 PARTITIONS, AHEAD_MS, LATER = 3, 60_000, NOW + 10**9
-#: By the stream's name for it: what Spark's own SQL says for it, where that is something else.
+#: By the stream's name, what Spark SQL calls it if that differs.
 AGGREGATES = {
     "count(*)": "",
     "count(temp)": "",
@@ -83,7 +83,7 @@ CONDITIONS = ("n >= 0", "n > 20 OR temp IS NULL", "device = 'a'", "temp > 100", 
 
 
 class Kind(NamedTuple):
-    """A random stream, as its text and as Spark's own SQL."""
+    """A random stream, as its text and as Spark SQL."""
 
     text: str
     windowed: str
@@ -122,7 +122,7 @@ def write(logs: Logs, seed: int, count: int) -> None:
 
 
 def stream(moments: random.Random, *, sessions: bool) -> Kind:
-    """A random stream over the same source, which may share a query with all others of its kind of window."""
+    """A random stream over the same source, which may share a query with all others with its kind of window."""
     found = moments.sample(list(AGGREGATES), moments.randint(1, 5))
     key = moments.choice(list(KEYS))
     condition = moments.choice(CONDITIONS) if moments.random() < 0.6 else ""
@@ -148,13 +148,13 @@ def stream(moments: random.Random, *, sessions: bool) -> Kind:
 
 
 def by_spark(rows: DataFrame, kind: Kind) -> list[dict[str, Any]]:
-    """What Spark's own window and aggregates give."""
+    """The results of Spark's own window and aggregates."""
     keys = [F.expr(part).alias(f"k{n}") for n, part in enumerate(_apart(kind.keys))]
     found = rows.where(kind.condition).select(
         "*", *keys, (F.col("_partition") * 0).alias("one"), F.expr(kind.windowed).alias("w")
     )
     columns = [F.expr(item) for item in _apart(kind.aggregates)]
-    by = [f"k{n}" for n in range(len(keys))] or ["one"]  # Spark takes no session without a key that varies
+    by = [f"k{n}" for n in range(len(keys))] or ["one"]  # Spark accepts no session without a key that varies
     grouped = found.groupBy("w", *by)
     made = grouped.agg(F.count("*").alias("__c"), *columns)
     if kind.having:
@@ -167,7 +167,7 @@ def by_spark(rows: DataFrame, kind: Kind) -> list[dict[str, Any]]:
 
 
 def _apart(items: str) -> list[str]:
-    """At commas in no parentheses."""
+    """At commas outside parentheses."""
     found, depth = [""], 0
     for char in items:
         depth += (char == "(") - (char == ")")
@@ -227,7 +227,7 @@ def test_more_random_streams(session: SparkSession, tmp_path: Path, seed: int) -
 
 @pytest.mark.long
 def test_a_stream_that_joins_takes_the_records_from_its_first_one_on(session: SparkSession, tmp_path: Path) -> None:
-    """The others keep their state. One that leaves takes no more, and what it has left gives nothing."""
+    """The others keep their state. One that leaves takes no more records, and its remains give no results."""
     logs = Logs(tmp_path / "data", LogConfig())
 
     def put(*seconds: int) -> None:
@@ -244,7 +244,7 @@ def test_a_stream_that_joins_takes_the_records_from_its_first_one_on(session: Sp
     run.start()
     run.results()
     put(23, 38)
-    run.members = [run.members[0], members_of(texts)[1]._replace(starts=(3,))]  # one record is before it
+    run.members = [run.members[0], members_of(texts)[1]._replace(starts=(3,))]  # one record comes before it
     run.start()
     run.results()
     assert run.streams == {0: [{"x": 3}]}

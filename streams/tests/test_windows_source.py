@@ -41,7 +41,7 @@ ALL = ReadAllAvailable()
 
 
 def watermark(folder: Path, ms: int) -> None:
-    """Note the watermark after a batch, as Spark does."""
+    """Note the watermark after a batch, like Spark does."""
     commits = folder / "checkpoint" / "commits"
     commits.mkdir(parents=True, exist_ok=True)
     (commits / str(len(os.listdir(commits)))).write_text(f'v1\n{{"nextBatchWatermarkMs":{ms}}}')
@@ -70,7 +70,7 @@ def reader(
 
 
 def struct(kinds: dict[str, str], required: Iterable[str] = ()) -> StructType:
-    """A schema, for which no Spark is needed."""
+    """A schema, made without Spark."""
     fields = [
         {"name": name, "type": kind, "nullable": name not in required, "metadata": {}} for name, kind in kinds.items()
     ]
@@ -95,7 +95,7 @@ def test_a_mark_is_a_row_of_its_own_once_and_again_when_its_batch_is_repeated(tm
     write_mark(str(close), NOW)
     second = made.latestOffset(first, ALL)
     assert second != first
-    for again in (made, reader(logs, tmp_path / "gone")):  # what the file says now is of no account
+    for again in (made, reader(logs, tmp_path / "gone")):  # what the file says now is ignored
         (mark,) = rows(again, first, second)
         assert (mark[CLOSE].timestamp() * 1000, mark["value"], mark["timestamp"]) == (NOW, None, None)
     assert rows(made, second, second) == []
@@ -109,12 +109,12 @@ def test_a_mark_is_a_row_of_its_own_once_and_again_when_its_batch_is_repeated(tm
 
 
 class Clock:
-    """In the place of `time`: nobody waits."""
+    """Replaces `time`: nobody waits."""
 
     def __init__(self) -> None:
         self.now, self.worked = 100.0, 0.0
         self.slept: list[float] = []
-        #: What happens at times.
+        #: Events at given times.
         self.events: list[tuple[float, Callable[[], object]]] = []
 
     def monotonic(self) -> float:
@@ -138,7 +138,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def settled(made: MarkedReader, at: dict[str, Any], write: Callable[[], object], clock: Clock) -> dict[str, Any]:
-    """The offset after some batches that were not needed: what comes next waits for long."""
+    """The offset after some unneeded batches: the next data waits for long."""
     for _ in range(5):
         write()
         before = at
@@ -246,7 +246,7 @@ def test_looks_take_a_small_part_of_a_core(tmp_path: Path, clock: Clock, monkeyp
 
 @pytest.mark.parametrize("format", ["json", "csv"])
 def test_event_times_of_a_column_decide(tmp_path: Path, clock: Clock, format: str) -> None:
-    """A value without one does not, nor one whose time is too far ahead."""
+    """A value without one does not count, nor one whose time is too far ahead."""
     logs, began = Logs(tmp_path / "data"), NOW // 10_000 * 10_000
 
     def write(*times: int | None) -> None:

@@ -120,7 +120,7 @@ def noted(after: int, of: Joined, checkpoint: str = "id-1") -> Committed:
         (0, None, 0),  # new
         (1, None, 0),  # the first batch was planned
         (3, 2, 2),  # the third was planned
-        (3, 3, 3),  # and is in, of which Spark does not know
+        (3, 3, 3),  # and is committed, which Spark does not know
         (0, 0, 0),
         (3, 4, "is older than the results"),
         (3, 1, "is newer than the results"),
@@ -156,7 +156,7 @@ def test_another_checkpoint_or_none_does_not_fit_and_another_streams_progress_do
 
 
 def test_of_the_streams_of_a_query_all_have_the_same_batches(tmp_path: Path) -> None:
-    """One that came later has those that were in then, until its own first batch is in."""
+    """One that joined later starts with those committed then, until its own first batch is committed."""
     folder = Folder(str(tmp_path), "query")
     with_batches(folder, 4)
     one, later = member("one"), member("later", batch=3)
@@ -178,9 +178,9 @@ def test_a_folder_says_how_far_its_last_batch_is_in_the_source(tmp_path: Path) -
 
 
 def test_what_a_killed_query_has_half_written_does_not_keep_it_from_starting(tmp_path: Path) -> None:
-    """Spark refuses a first batch where there is anything in the folder of offsets."""
+    """Spark refuses a first batch if anything is in the folder of offsets."""
     folder = Folder(str(tmp_path), "query")
-    folder.mend()  # there is nothing yet
+    folder.mend()  # nothing exists yet
     with_batches(folder, 2)
     offsets, commits = Path(folder.checkpoint, "offsets"), Path(folder.checkpoint, "commits")
     commits.mkdir(exist_ok=True)
@@ -190,7 +190,7 @@ def test_what_a_killed_query_has_half_written_does_not_keep_it_from_starting(tmp
         (commits / name).write_bytes(b"v1")
     (offsets / ".1.crc").write_bytes(b"crc")
     folder.mend()
-    kept.remove(".7.crc")  # which is empty
+    kept.remove(".7.crc")  # it is empty
     assert sorted(path.name for path in offsets.iterdir()) == sorted([*kept, ".1.crc"])
     assert not [path for path in commits.iterdir() if "tmp" in path.name]
 

@@ -10,7 +10,7 @@ from barnabas.streams.windows.ticks import Ticks
 
 
 class Clock:
-    """By hand, in seconds."""
+    """Moved by hand, in seconds."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_003.0

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-NOWHERE = "127.0.0.1:1"  # no broker has the directory
+NOWHERE = "127.0.0.1:1"  # no broker is using the directory
 
 
 class Run:
-    """Streams that share a query over a directory, without a broker: their results are kept, batch by batch."""
+    """Streams that share a query over a directory, without a broker. Their results are kept batch by batch."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Run:
         self.folder.make()
 
     def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int = MAX_BATCH_BYTES) -> StreamingQuery:
-        """Run until all that is there is done."""
+        """Run until all available data is processed."""
         clauses = self.members[0].clauses
         values = {"format": self.values.format, "schema": self.values.schema}
         plan = StreamPlan(source=clauses.source, starts=starts, joined=self.joined, **values)
@@ -132,7 +132,7 @@ def in_order(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rows_in_batch(session: SparkSession, path: Path, text: str, values: Values) -> list[Row]:
-    """The results that Spark gives for the same SELECT over the whole log at once, as they would be written."""
+    """Spark's results for the same SELECT over the whole log at once, as they would be written."""
     members = members_of([text])
     clauses = members[0].clauses
     schema = source_schema(values)
@@ -150,7 +150,7 @@ def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> li
 
 
 def of_rows(session: SparkSession, rows: list[Row], schema: str, text: str, values: Values) -> list[dict[str, Any]]:
-    """The results of a stream over the rows that the batches of another one had."""
+    """The results of a stream over the rows in another stream's batches."""
     members = members_of([text])
     frame = session.createDataFrame([], source_schema(values))
     made = planned(session, members, slots_of(session, members, values), frame, values)
@@ -159,14 +159,14 @@ def of_rows(session: SparkSession, rows: list[Row], schema: str, text: str, valu
 
 
 def members_of(texts: Iterable[str]) -> list[Member]:
-    """Streams of these texts."""
+    """Streams with these texts."""
     return [Member(number, *parsed(text)) for number, text in enumerate(texts)]
 
 
 def slots_of(
     session: SparkSession, members: Iterable[Member], values: Values, joined: JoinedReads | None = None
 ) -> list[Slot]:
-    """The slots of a query that all of these can use."""
+    """The slots of a query that all of these can share."""
     needs: Counter[Slot] = Counter()
     for member in members:
         needs |= check(session, member.clauses, member.stages, values, joined).slots

@@ -14,20 +14,21 @@ class BrokerEnds:
     """Asks a broker, and keeps the connections: a stream asks several times a second for as long as it runs."""
 
     def __init__(self, cluster_id: str) -> None:
-        """Of the data directory."""
+        """`cluster_id` is that of the data directory."""
         self._cluster_id = cluster_id
         self._address = ""
         self._kept: Cluster | None = None
 
     def ask(self, address: str, keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The log start and last stable offset of each partition. Raises WalError, also for a broker of another
-        cluster.
+        """The log start and last stable offset of each partition.
+
+        Raises WalError, also if the broker belongs to another cluster.
         """
         if self._kept is not None and self._address == address:
             try:
                 return self._ends(self._kept, keys)
             except ClientError:
-                pass  # the broker may have been started again: it is asked over new connections
+                pass  # the broker may have been restarted: try new connections
         self.close()
         try:
             self._kept, self._address = Cluster(address), address
@@ -51,7 +52,7 @@ class BrokerEnds:
         self.close()
 
     def close(self) -> None:
-        """End the connections; the next question opens others."""
+        """Close the connections; the next request opens others."""
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.close()

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 
 class WalError(Exception):
-    """The logs cannot be read as asked."""
+    """The logs cannot be read as requested."""
 
 
 class NotReadyError(WalError):
-    """A broker has the directory, and is just starting or stopping."""
+    """A broker is using the directory, and is just starting or stopping."""
 
 
 class TooMuchError(Exception):
-    """A batch holds more than its reader wants to have in memory; nothing is wrong with it."""
+    """A batch is larger than its reader wants in memory; nothing is wrong with it."""
 
 
 class DataLossError(WalError):
-    """Records that were asked for are no longer there."""
+    """Records that were requested no longer exist."""
 
     why = "retention, DeleteRecords or a new topic of the same name took them away"
 
     def __init__(self, topic: str, partition: int, what: str) -> None:
-        super().__init__(topic, partition, what)  # as it goes from process to process
+        super().__init__(topic, partition, what)  # in the form that survives pickling
         self.what = f"{topic}-{partition}: {what}; {self.why}"
 
     def __str__(self) -> str:
@@ -29,6 +29,6 @@ class DataLossError(WalError):
 
 
 class NewTopicError(DataLossError):
-    """The topic is not the one that was asked for, but has its name."""
+    """The topic has the requested name, but is another one."""
 
     why = "the topic was deleted meanwhile, and made again"

@@ -11,9 +11,9 @@ from barnabas.streams.wal.log_dir import LogDir
 
 
 def log_dir_of(cluster: Cluster, server: str, data_dir: str | None = None) -> LogDir:
-    """The logs of the broker at `server`: in `data_dir`, or where it says itself.
+    """The logs of the broker at `server`: in `data_dir`, or in the directory that the broker reports.
 
-    Raises WalError where there are none of it, ClientError.
+    Raises WalError if they are not there, and ClientError.
     """
     path = data_dir or log_dir(cluster)
     if data_dir is None and not os.path.isdir(path):

@@ -13,18 +13,19 @@ from barnabas.streams.wal.errors import NotReadyError, WalError
 from barnabas.wire.aliases import TopicPartition
 
 #: Topic and partition.
-#: Of each partition the first offset that is wanted, and the one after the last.
+#: For each partition, the first wanted offset, and the one after the last.
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 _INTERNAL = "__"
-# How long a broker may take to put segments in the place of others: some renames.
+# How long a broker may take to replace segments: some renames.
 REPLACED_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.02
 
 
 class LogDir:
-    """A data directory, for reading only. Raises WalError when `path` is none.
+    """A data directory, for reading only. Raises WalError if `path` is not one.
 
-    `bootstrap` is the HOST:PORT of the broker that serves the directory; without it, what the broker has written there.
+    `bootstrap` is the HOST:PORT of the broker that serves the directory; the default is what the broker has written
+    there.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, bootstrap: str | None = None) -> None:
@@ -41,7 +42,7 @@ class LogDir:
         self._broker = BrokerEnds(self.cluster_id)
 
     def topics(self) -> dict[str, list[int]]:
-        """The partitions of every topic, internal ones (`__...`) left out."""
+        """The partitions of every topic, without internal ones (`__...`)."""
         found: dict[str, list[int]] = {}
         for topic, partition in sorted(self._reader.partitions()):
             if not topic.startswith(_INTERNAL):
@@ -57,11 +58,11 @@ class LogDir:
         return found
 
     def topic_id(self, key: TopicPartition) -> str:
-        """Of the partition's topic; nothing where it has none."""
+        """The id of the partition's topic; empty if it has none."""
         return self._reader.partition(key).topic_id()
 
     def segments(self, key: TopicPartition) -> list[SegmentReader]:
-        """The segments of a partition, oldest first. Raises NotReadyError while others take their place."""
+        """The segments of a partition, oldest first. Raises NotReadyError while they are being replaced."""
         until = time.monotonic() + REPLACED_SECONDS
         while True:
             try:
@@ -86,8 +87,8 @@ class LogDir:
     def ranges(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The first offset and the durable end of each partition.
 
-        Of a directory that a broker has, the broker is asked: its end is that of a read_committed consumer. Else the
-        end is what the next start's recovery would keep. Raises WalError; NotReadyError where asking again helps.
+        If a broker is using the directory, it is asked: the end is that of a read_committed consumer. Otherwise the end
+        is what the next start's recovery would keep. Raises WalError, and NotReadyError if a retry helps.
         """
         keys = list(keys)
         while self._reader.is_served():

@@ -14,19 +14,19 @@ from barnabas.streams.wal.log_dir import LOOK_AGAIN_SECONDS, REPLACED_SECONDS, L
 from barnabas.wire.aliases import TopicPartition
 
 SPLIT_BYTES = 32 << 20
-# Every task costs Spark some tens of milliseconds: of much data the splits are larger, as long as there are enough.
+# Every task costs Spark some tens of milliseconds: with much data, splits are larger, as long as there are enough.
 _MAX_SPLIT_BYTES = 128 << 20
 _ENOUGH_SPLITS = 16
-# A rest smaller than this part of a split goes with the split before it.
+# A rest smaller than this part of a split is added to the split before it.
 _SMALL_REST = 4
 _KEPT_HINTS = 4
 
 
 class Split(NamedTuple):
-    """Bytes [start, end) of the segment at a place, on batch boundaries; of their records those with lo <= offset < hi.
+    """Bytes [start, end) of a segment, on batch boundaries; of their records, those with lo <= offset < hi.
 
-    Where `topic_id` is not empty, they are of the topic with that id. `identity` is of the file: if another one has
-    taken its place, the offsets tell where the records are now. `aborted` are the aborted transactions among them, as
+    If `topic_id` is not empty, they belong to the topic with that id. `identity` identifies the file: if it was
+    replaced, the offsets tell where the records are now. `aborted` are the aborted transactions among them, as
     (producer id, first offset, last offset).
     """
 
@@ -43,19 +43,19 @@ class Split(NamedTuple):
 
 
 class Planner:
-    """Makes splits. It remembers where the last range of a partition ended, so that the next one is found at once."""
+    """Makes splits. It remembers where a partition's last ranges ended, to find the next one at once."""
 
     def __init__(self, log_dir: LogDir, *, split_bytes: int | None = None, fail_on_data_loss: bool = True) -> None:
         self._log_dir = log_dir
         self._split_bytes = split_bytes
         self._fail = fail_on_data_loss
-        #: By offset: the base offset of its segment, the identity of that file, and the position there.
+        #: By offset: its segment's base offset, that file's identity, and the position in it.
         self._hints: dict[TopicPartition, dict[int, tuple[int, str, int]]] = {}
 
     def plan(self, ranges: Ranges) -> list[Split]:
-        """The splits that hold the records of `ranges`, each of about `split_bytes`; if None, of 32 to 128 MiB.
+        """The splits with the records of `ranges`, each of about `split_bytes`; None means 32 to 128 MiB.
 
-        Raises DataLossError (unless told to go on) when records of the ranges are no longer there, WalError for a log
+        Raises DataLossError (unless told to continue) if records of the ranges no longer exist, and WalError for a log
         that cannot be read.
         """
         whole: list[tuple[SegmentReader, Split]] = []
@@ -70,7 +70,7 @@ class Planner:
         return [part for segment, split in whole for part in self._cut(segment, split, size)]
 
     def _partition(self, key: TopicPartition, lo: int, hi: int) -> list[tuple[SegmentReader, Split]]:
-        """The wanted part of every segment of a partition, uncut. Raises NotReadyError while segments are replaced."""
+        """The wanted part of every segment of a partition, uncut. Raises NotReadyError during a replacement."""
         until = time.monotonic() + REPLACED_SECONDS
         while True:
             try:
@@ -81,7 +81,7 @@ class Planner:
             time.sleep(LOOK_AGAIN_SECONDS)
 
     def _look(self, key: TopicPartition, lo: int, hi: int) -> list[tuple[SegmentReader, Split]]:
-        """As `_partition`; raises BeingReplacedError or FileNotFoundError where the segments change meanwhile."""
+        """Like `_partition`. Raises BeingReplacedError or FileNotFoundError if the segments change meanwhile."""
         topic_id = self._log_dir.topic_id(key)
         segments = self._log_dir.segments(key)
         aborted = self._log_dir.aborted(key, segments, lo, hi)
@@ -107,12 +107,12 @@ class Planner:
                 split = Split(*key, segment.place, start, end, first, last, topic_id, identity, aborted)
                 found.append((segment, split))
             segment.close()
-        for segment, _ in wanted:  # all of one state of the log
+        for segment, _ in wanted:  # all from the same state of the log
             segment.check()
         return found
 
     def _cut(self, segment: SegmentReader, split: Split, size: int) -> list[Split]:
-        """A split in parts of about `size` bytes. Where its file is gone meanwhile, its reader will see that."""
+        """A split in parts of about `size` bytes. If its file is gone meanwhile, its reader will notice."""
         ends, offsets = [split.start], [split.lo]
         try:
             while split.end - ends[-1] > size + size // _SMALL_REST:
@@ -143,7 +143,7 @@ class Planner:
         return segment.size if found is None else found.position
 
     def _remember(self, key: TopicPartition, offset: int, place: tuple[int, str, int]) -> None:
-        """The few newest ends: a batch may be planned anew, or a shorter one than first looked at."""
+        """Keep the few newest ends: a batch may be planned again, or may be shorter than first planned."""
         hints = self._hints.setdefault(key, {})
         hints.pop(offset, None)
         hints[offset] = place
@@ -151,9 +151,10 @@ class Planner:
             del hints[next(iter(hints))]
 
     def within_bytes(self, ranges: Ranges, max_bytes: int) -> dict[TopicPartition, tuple[int, int]]:
-        """Ranges cut to about `max_bytes` of log in all, each partition's share as large as its part of the whole.
+        """Ranges cut to about `max_bytes` of log in all.
 
-        At least one batch of each is left, so that a small limit does not stop the reader. Raises as `plan`.
+        Each partition's share is proportional to its part of the whole. At least one batch of each is left, so that a
+        small limit does not stop the reader. Raises like `plan`.
         """
         splits = self.plan(ranges)
         sizes: dict[TopicPartition, int] = {}
@@ -176,7 +177,7 @@ class Planner:
         return found
 
     def _offset_after(self, split: Split, size: int) -> int:
-        """The offset after the batch in which the first `size` bytes of a split end."""
+        """The offset after the batch that contains the end of a split's first `size` bytes."""
         try:
             for position, header in opened(split.place).headers(split.start, split.end):
                 if header.last_offset >= split.lo and position + header.size_in_bytes - split.start >= size:
@@ -187,10 +188,10 @@ class Planner:
 
 
 def found_again(split: Split, *, fail_on_data_loss: bool) -> list[tuple[SegmentReader, Split]]:
-    """Where the records of a split are whose file was replaced: the segments, held open, and the part in each.
+    """The records of a split whose file was replaced: the segments, held open, and the part in each.
 
-    Raises DataLossError where some are gone, unless told to go on with what is left; NewTopicError where the partition
-    is another topic's; NotReadyError.
+    Raises DataLossError if some are gone, unless told to continue with the rest; NewTopicError if the partition belongs
+    to another topic; NotReadyError.
     """
     partition = partition_at(split.place)
     until = time.monotonic() + REPLACED_SECONDS
@@ -226,9 +227,9 @@ def _overlapping(aborted: tuple[tuple[int, int, int], ...], lo: int, hi: int) ->
 
 
 def _end(segment: SegmentReader, hi: int, start: int) -> tuple[int, int]:
-    """The position after the batch with the last wanted record, and that of the batch with the next one.
+    """The position after the batch with the last wanted record, and that of the batch with the next record.
 
-    They differ where one batch has both. What lies behind may be half written, and is not looked at.
+    They differ if one batch has both records. Anything after them may be half written, and is not read.
     """
     found = segment.find(hi - 1, start)
     if found is None:

@@ -15,7 +15,7 @@ from barnabas.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAX_DECOMPRESSED, OFF
 from barnabas.wire.compression import TooLarge
 from barnabas.wire.errors import KafkaError
 
-#: Names and types of the columns, in the order of Spark's Kafka connector.
+#: The columns' names and types, in the order of Spark's Kafka connector.
 COLUMNS: Mapping[str, pa.DataType] = {
     "key": decode.SCHEMA.field("key").type,
     "value": decode.SCHEMA.field("value").type,
@@ -26,8 +26,8 @@ COLUMNS: Mapping[str, pa.DataType] = {
     "timestampType": decode.SCHEMA.field("timestampType").type,
     "headers": decode.SCHEMA.field("headers").type,
 }
-# Arrow batches: begun anew after _BATCH_BYTES of records, and never much larger than _MAX_BATCH_BYTES. What one
-# batch begins with stays in a core's cache from the decoder to the socket, and again from the socket to Spark's rows.
+# Arrow batches: a new one begins after _BATCH_BYTES of records, and none is much larger than _MAX_BATCH_BYTES. A batch
+# of _BATCH_BYTES stays in a core's cache from the decoder to the socket, and again from the socket to Spark's rows.
 _BATCH_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 4 << 20
 _READ_BYTES = 4 << 20
@@ -46,11 +46,10 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 def read(
     split: Split, columns: Sequence[str], *, fail_on_data_loss: bool = True, most: int = MAX_DECOMPRESSED
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a split, as batches of about 1 MiB, of 8 or one record at most, with the columns asked for.
+    """The records of a split with the requested columns, in batches of about 1 MiB, at most 8 MiB or one record.
 
-    Timestamps are in ms UTC.
-    Raises DataLossError when the records are gone, unless told to skip them; TooMuchError for a batch of more than
-    `most` bytes when it is decompressed; WalError for a damaged one.
+    Timestamps are in ms UTC. Raises DataLossError if the records are gone, unless told to skip them; TooMuchError for a
+    batch that decompresses to more than `most` bytes; WalError for a damaged one.
     """
     schema = schema_of(columns)
     held: list[Records] = []
@@ -76,7 +75,7 @@ def read(
 
 
 def _records(split: Split, fail_on_data_loss: bool, most: int) -> Iterator[Records]:
-    """The batches of the split that hold wanted records. Raises DataLossError where some are gone."""
+    """The batches of the split with wanted records. Raises DataLossError if some are gone."""
     aborted = AbortedSet(Aborted(*each) for each in split.aborted)
     planned = _as_planned(split)
     if planned is not None:
@@ -87,12 +86,12 @@ def _records(split: Split, fail_on_data_loss: bool, most: int) -> Iterator[Recor
 
 
 def _as_planned(split: Split) -> OpenPlace | None:
-    """The segment of a split, None where another file has taken its place, or no file is there."""
+    """The segment of a split; None if its file was replaced or is missing."""
     try:
         segment = opened(split.place)
     except FileNotFoundError:
         return None
-    # What is open is of the topic that is there now, or of one before.
+    # The open file belongs to the current topic or to an earlier one.
     if split.topic_id and segment.topic_id() not in ("", split.topic_id):
         raise NewTopicError(split.topic, split.partition, f"offsets {split.lo} to {split.hi - 1} are gone")
     return segment if not split.identity or segment.is_still(split.identity) else None
@@ -134,7 +133,7 @@ def _batches(split: Split, records: Sequence[Records], schema: pa.Schema) -> Ite
 
 
 def _halved(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Parts that are not too large, where some records are much larger than the others."""
+    """The rows in parts that are not too large, if some records are much larger than others."""
     if rows.num_rows < 2 or rows.nbytes <= 2 * _MAX_BATCH_BYTES:
         yield rows
         return

@@ -18,20 +18,20 @@ Stamp = tuple[int, int]
 
 
 class Stamps:
-    """Of the partitions of a data directory."""
+    """Stamps of the partitions of a data directory."""
 
     def __init__(self, log_dir: LogDir) -> None:
         self._path = log_dir.path
-        #: By partition: when its folder last changed, and its newest segment as of then.
+        #: By partition: when its folder last changed, and its newest segment then.
         self._newest: dict[TopicPartition, tuple[int, str]] = {}
 
     def of(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Stamp]:
-        """What changes with whatever is written to the partitions' logs."""
+        """Stamps that change with every write to the partitions' logs."""
         return {key: self._of(key) for key in keys}
 
     def _of(self, key: TopicPartition) -> Stamp:
         folder = os.path.join(self._path, f"{key[0]}-{key[1]}")
-        with suppress(FileNotFoundError):  # the topic has gone, or a segment just now
+        with suppress(FileNotFoundError):  # the topic is gone, or a segment was just removed
             changed = os.stat(folder).st_mtime_ns
             known = self._newest.get(key)
             if known is None or known[0] != changed:

@@ -24,7 +24,7 @@ def offset_at(log_dir: LogDir, key: TopicPartition, timestamp: int, lo: int, hi:
                 found = _search(segment, timestamp, lo, hi)
                 if found is not None:
                     return found
-    except FileNotFoundError:  # deleted meanwhile: what follows it is newer
+    except FileNotFoundError:  # deleted meanwhile: the next segments are newer
         return offset_at(log_dir, key, timestamp, lo, hi)
     except (OSError, CorruptLogError, KafkaError) as error:
         raise WalError(f"{key[0]}-{key[1]} cannot be read: {error}") from None

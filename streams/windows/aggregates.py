@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Aggregate(NamedTuple):
-    """An aggregate: how many arguments it has, and which of them must be literals."""
+    """An aggregate: its number of arguments, and which of them must be literals."""
 
     arguments: int
     literals: tuple[int, ...] = ()
 
 
 _ONE = Aggregate(1)
-#: By name, as it is called.
+#: By the name with which it is called.
 AGGREGATES: dict[str, Aggregate] = {
     **dict.fromkeys(
         """
@@ -29,7 +29,7 @@ AGGREGATES: dict[str, Aggregate] = {
     **dict.fromkeys(("approx_percentile", "percentile_approx"), Aggregate(2, (1,))),
 }
 
-#: Aggregates of Spark and TDengine that are left out, and what to do instead.
+#: Aggregates of Spark and TDengine that are not supported, and what to do instead.
 INSTEAD = {
     **dict.fromkeys(
         ("collect_list", "collect_set", "array_agg", "listagg", "string_agg", "histogram", "sample", "unique", "tail"),

@@ -19,22 +19,22 @@ from barnabas.streams.wal import Planner, Split, WalError
 from barnabas.streams.windows.due import MOST_BYTES, Unread
 from barnabas.wire.aliases import TopicPartition
 
-#: The record's own time, beside a column that is the event time.
+#: The record's own time, if a column is the event time.
 OWN_TIME = "_timestamp"
 
 
 class Ahead:
-    """Of one query."""
+    """Looks ahead in one query's source."""
 
     def __init__(self, planner: Planner, times: Rows | None = None, ahead_ms: int = 0) -> None:
-        """`times` makes rows of the event time and `_timestamp`; without it the records' own times are taken."""
+        """`times` makes rows of the event time and `_timestamp`; without it, the records' own times count."""
         self._planner, self._times, self._ahead_ms = planner, times, ahead_ms
         self._start: dict[TopicPartition, int] = {}
         self._looked: dict[TopicPartition, int] = {}
         self._unread = Unread()
 
     def look(self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, tuple[int, int]]) -> Unread:
-        """What there is from `start` on; `ends` are the first and last offset of each partition. Raises WalError."""
+        """The unread data from `start` on; `ends` are each partition's first and last offsets. Raises WalError."""
         if self._start != start:
             self._start, self._looked, self._unread = dict(start), {}, Unread()
         new = {}
@@ -45,7 +45,7 @@ class Ahead:
         if new:
             splits = self._planner.plan(new)
             self._looked |= {key: end for key, (_, end) in new.items()}
-            # Offsets without bytes, such as those that compaction has left, are to be passed, too.
+            # Offsets without bytes, such as those that compaction leaves, must also be passed.
             size = self._unread.size + max(sum(split.end - split.start for split in splits), 1)
             newest = self._unread.newest
             if size < MOST_BYTES:
@@ -55,8 +55,9 @@ class Ahead:
         return self._unread
 
     def _newest(self, split: Split) -> int | None:
-        """The newest event time in a split, in ms since 1970. Of what is just being replaced or is damaged it is not
-        known: that is for those to handle who read it.
+        """The newest event time in a split, in ms since 1970.
+
+        It is unknown if the segment is just being replaced or is damaged: the later reader deals with that.
         """
         try:
             return self._of_headers(split) if self._times is None else self._of_rows(split, self._times)
@@ -64,7 +65,7 @@ class Ahead:
             return None
 
     def _of_headers(self, split: Split) -> int | None:
-        """That of the batches, of which the first may begin before the split."""
+        """The newest time in the batches' headers. The first batch may begin before the split."""
         return max(
             (
                 header.max_timestamp

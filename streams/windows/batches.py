@@ -30,7 +30,7 @@ OFFSETS, COMMITS = "offsets", "commits"
 
 
 def last_batch(checkpoint: str, log: str = OFFSETS) -> int:
-    """The number of the last batch in one of the two logs; -1 for none."""
+    """The number of the last batch in one of the two logs; -1 if there is none."""
     try:
         names = os.listdir(os.path.join(checkpoint, log))
     except FileNotFoundError:
@@ -39,34 +39,34 @@ def last_batch(checkpoint: str, log: str = OFFSETS) -> int:
 
 
 def text_of(checkpoint: str, batch: int) -> str:
-    """What a batch reads, as Spark has written it. Raises OSError."""
+    """A batch's entry about what it reads, as written by Spark. Raises OSError."""
     return Path(checkpoint, OFFSETS, str(batch)).read_text()
 
 
 def source_offset(text: str) -> dict[str, Any]:
-    """The source's part of it. Raises msgspec.DecodeError."""
+    """The source's part of the entry. Raises msgspec.DecodeError."""
     return msgspec.json.decode(text.strip().split("\n")[-1], type=dict[str, Any])
 
 
 def watermark_ms(text: str) -> int:
-    """The watermark of a batch, in ms since 1970. Raises msgspec.DecodeError."""
+    """A batch's watermark, in ms since 1970. Raises msgspec.DecodeError."""
     return msgspec.json.decode(text.split("\n")[1], type=_Metadata).batchWatermarkMs
 
 
 class _Metadata(msgspec.Struct):
-    """What Spark notes of a batch."""
+    """Spark's note about a batch."""
 
     batchWatermarkMs: int
 
 
 class _Commit(msgspec.Struct):
-    """What Spark notes when a batch is done."""
+    """Spark's note about a completed batch."""
 
     nextBatchWatermarkMs: int = 0
 
 
 def next_watermark_ms(checkpoint: str) -> int:
-    """The watermark after the last batch that is done, in ms since 1970; 0 for none."""
+    """The watermark after the last completed batch, in ms since 1970; 0 if there is none."""
     last = last_batch(checkpoint, COMMITS)
     try:
         text = Path(checkpoint, COMMITS, str(last)).read_text()
@@ -76,7 +76,7 @@ def next_watermark_ms(checkpoint: str) -> int:
 
 
 def noted(cluster: Cluster, queries: Sequence[str]) -> dict[int, str]:
-    """What the batches of a query read: as it is noted under these ids, the last of which counts most.
+    """What the batches of a query read, as noted under these ids. Later ids take precedence.
 
     Raises ClientError.
     """
@@ -97,7 +97,7 @@ def noted(cluster: Cluster, queries: Sequence[str]) -> dict[int, str]:
 
 
 def make_again(checkpoint: str, replay_file: str, texts: Mapping[int, str]) -> None:
-    """Have the next run of the query begin with these batches, which follow the last one that the checkpoint has.
+    """Make the next run of the query begin with these batches, which follow the checkpoint's last one.
 
     Raises OSError, msgspec.DecodeError.
     """
@@ -106,7 +106,7 @@ def make_again(checkpoint: str, replay_file: str, texts: Mapping[int, str]) -> N
     new = Path(f"{replay_file}.new")
     new.write_bytes(msgspec.json.encode({str(batch): offset for batch, offset in offsets.items()}))
     new.replace(replay_file)
-    if last == last_batch(checkpoint, COMMITS):  # else Spark has one to make again
+    if last == last_batch(checkpoint, COMMITS):  # otherwise Spark has one to repeat
         path = Path(checkpoint, OFFSETS, str(last + 1))
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         hidden = path.with_name(f".{path.name}.replay.tmp")
@@ -115,10 +115,10 @@ def make_again(checkpoint: str, replay_file: str, texts: Mapping[int, str]) -> N
 
 
 class Replay:
-    """What the source says of the batches that are made again."""
+    """Where the repeated batches end, for the source."""
 
     def __init__(self, replay_file: str) -> None:
-        """Nothing is made again if there is no such file."""
+        """Without this file, nothing is repeated."""
         self._checkpoint = os.path.join(os.path.dirname(replay_file), "checkpoint")
         self._offsets: dict[int, dict[str, Any]] = {}
         try:
@@ -127,7 +127,7 @@ class Replay:
             pass
 
     def next(self) -> dict[str, Any] | None:
-        """Up to where the batch reads that Spark plans now; None if that is one of its own."""
+        """The end of the batch that Spark plans now; None if it is not a repeated one."""
         if not self._offsets:
             return None
         following = last_batch(self._checkpoint) + 1

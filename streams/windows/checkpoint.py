@@ -34,19 +34,19 @@ _RECALCULATE = "RECALCULATE STREAM calculates it anew, and writes all results ag
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What is noted with a committed batch: the topic's id, how often the stream was recalculated, the checkpoint."""
+    """The note with a committed batch: the topic's id, the number of recalculations, and the checkpoint's id."""
 
     topic_id: str
     run: int
     checkpoint: str
 
     def encode(self) -> str:
-        """As the metadata of a committed offset."""
+        """The metadata of a committed offset."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def of(position: Committed | None) -> Progress | None:
-        """What is noted; None for a position of another kind."""
+        """The note in a position; None for a position of another kind."""
         try:
             return msgspec.json.decode(position.metadata, type=Progress) if position is not None else None
         except msgspec.DecodeError:
@@ -54,7 +54,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def is_begun(stream: Joined | StreamDefinition, position: Committed | None) -> bool:
-    """Whether batches of a stream are in."""
+    """Whether batches of a stream have been committed."""
     noted = Progress.of(position)
     return (
         position is not None
@@ -76,12 +76,12 @@ class Folder:
         self._syncer = durable.Syncer(self.checkpoint)
 
     def make(self) -> None:
-        """Make it, for this user only. Raises OSError."""
+        """Create it, for this user only. Raises OSError."""
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         os.makedirs(self.path, mode=0o700, exist_ok=True)
 
     def checkpoint_id(self) -> str:
-        """Spark's id of the query; nothing before it has begun. Raises QueryError for a damaged one."""
+        """Spark's id of the query; empty before its first start. Raises QueryError if it is damaged."""
         path = Path(self.checkpoint, "metadata")
         try:
             return str(msgspec.json.decode(path.read_bytes(), type=dict[str, str])["id"])
@@ -91,22 +91,22 @@ class Folder:
             raise QueryError(f"the checkpoint is damaged ({path}): {_RECALCULATE}") from None
 
     def last_batch(self) -> int:
-        """The number of the last batch whose offsets are written; -1 for none."""
+        """The number of the last batch whose offsets are written; -1 if there is none."""
         return batches.last_batch(self.checkpoint)
 
     def mend(self) -> None:
-        """Remove what was not finished to write when its query or its machine ended. No query of it may run.
+        """Remove files that were incomplete when the query or its machine stopped. The query must not be running.
 
         Raises OSError.
         """
         durable.mend(self.checkpoint)
 
     def sync(self) -> None:
-        """Have what the last batch has written survive a loss of power. Raises OSError."""
+        """Make the last batch's files survive a power loss. Raises OSError."""
         self._syncer.sync()
 
     def planned_offsets(self) -> dict[TopicPartition, int]:
-        """Up to where the source is in a batch that is written, or is to be. Raises QueryError for damaged offsets."""
+        """The source offsets up to which batches are written or planned. Raises QueryError for damaged offsets."""
         last = self.last_batch()
         if last < 0:
             return {}
@@ -117,8 +117,9 @@ class Folder:
             raise QueryError(f"the checkpoint is damaged ({path}): {_RECALCULATE}") from None
 
     def is_settled(self) -> bool:
-        """Whether its query would do nothing unless there were new records: its last batch is done, all windows are
-        closed that the watermark has passed, and no mark waits.
+        """Whether its query would do nothing without new records.
+
+        Then its last batch is done, all windows before the watermark are closed, and no mark is waiting.
         """
         last = self.last_batch()
         try:
@@ -132,8 +133,9 @@ class Folder:
             return False
 
     def copy_to(self, other: Folder) -> None:
-        """Give another query the same checkpoint, under an id of its own. Spark changes no file of one: they are linked
-        if that is possible. Raises OSError, QueryError.
+        """Give another query the same checkpoint, under its own id. Raises OSError, QueryError.
+
+        Spark does not modify a checkpoint's files, so they are linked if possible.
         """
         shutil.rmtree(other.path, ignore_errors=True)
         other.make()
@@ -145,21 +147,21 @@ class Folder:
             other.rename()
 
     def rename(self) -> None:
-        """Give it an id of its own: Spark ends a query when another one of its id starts. Raises OSError."""
+        """Give the checkpoint its own id: Spark ends a query when another one with its id starts. Raises OSError."""
         path = Path(self.checkpoint, "metadata")
         for name in ("metadata", ".metadata.crc"):
             path.with_name(name).unlink(missing_ok=True)
         path.write_bytes(msgspec.json.encode({"id": str(uuid.uuid4())}))
 
     def progress(self, member: Joined) -> Progress:
-        """What is to be noted of a stream with its batches."""
+        """The note to commit with a stream's batches."""
         return Progress(member.topic_id, member.run, self.checkpoint_id())
 
     def first_batch(self, members: Iterable[Joined], positions: Mapping[str, Committed], was: str = "") -> int:
-        """The number of the first batch that is not in yet; `was` is the checkpoint of which this one is a copy.
+        """The number of the first uncommitted batch; `was` is the checkpoint of which this one is a copy.
 
-        It is larger than that of the checkpoint's next batch if the checkpoint misses some. Raises QueryError where the
-        checkpoint does not fit.
+        It is greater than the checkpoint's next batch if the checkpoint lacks some. Raises QueryError if the checkpoint
+        does not fit.
         """
         mine, last = self.checkpoint_id(), self.last_batch()
         found = {self._after(member, positions.get(member.topic), mine, was) for member in members}
@@ -174,9 +176,9 @@ class Folder:
         return after
 
     def make_again(self, first: int, noted: Mapping[int, str]) -> int:
-        """Have the batches made again that it misses before the `first` one that is not in; how many they are.
+        """Have the missing batches before the `first` uncommitted one repeated. Returns their number.
 
-        Raises QueryError if one of them is not noted, OSError.
+        Raises QueryError if one of them was not noted, and OSError.
         """
         last = self.last_batch()
         missing = range(last + 1, first)
@@ -192,10 +194,10 @@ class Folder:
         return len(missing)
 
     def _after(self, member: Joined, position: Committed | None, mine: str, was: str) -> int:
-        """How many batches of one stream are in."""
+        """How many batches of one stream are committed."""
         noted = Progress.of(position)
         if position is None or noted is None or (noted.topic_id, noted.run) != (member.topic_id, member.run):
-            return member.batch  # of a stream of the same name before this one, or nothing at all
+            return member.batch  # from an earlier stream of the same name, or nothing at all
         if position.offset and not mine:
             raise QueryError(f"the checkpoint in {self.path} is gone: put it back, or {_RECALCULATE}")
         if position.offset and noted.checkpoint not in (mine, was):
@@ -204,7 +206,7 @@ class Folder:
 
 
 def link(source: str, target: str) -> None:
-    """Give a file another name, or copy it where that is not possible. Raises OSError."""
+    """Give a file another name, or copy it if that is not possible. Raises OSError."""
     try:
         os.link(source, target)
     except OSError:
@@ -212,7 +214,7 @@ def link(source: str, target: str) -> None:
 
 
 def remove_others(data_dir: str, kept: Collection[str]) -> list[str]:
-    """Remove the folders of queries but for these; the names of those. What cannot be removed stays until later."""
+    """Remove and return the folders of all other queries. One that cannot be removed stays until later."""
     names = {os.path.basename(path) for path in kept}
     parent = os.path.join(data_dir, CHECKPOINTS)
     try:

@@ -20,18 +20,18 @@ Say = Callable[..., None]
 
 
 class Copier:
-    """Of all queries of one driver. Without a target it does nothing."""
+    """Copies the checkpoints of all queries of one driver. Without a target it does nothing."""
 
     def __init__(self, copies: Copies | None, seconds: float, say: Say) -> None:
         self._copies, self._seconds, self._say = copies, seconds, say
-        #: By query: when its checkpoint was copied last (ms since 1970), of which group, and how many batches it has.
+        #: By query: when its checkpoint was last copied (ms since 1970), of which group, and its number of batches.
         self.copied: dict[str, tuple[int, Group, int]] = {}
         self._tried: dict[str, tuple[float, Group]] = {}
         self._busy: set[str] = set()
         self._tasks = Tasks("copies of streams", self._failed)
 
     def look(self, at: float, runners: Iterable[Runner]) -> None:
-        """Copy what is due: after the interval, and at once when other streams share a query. `at` is in seconds."""
+        """Make the copies that are due: after the interval, or at once if a query's streams change (`at`: seconds)."""
         if self._copies is None:
             return
         for runner in runners:
@@ -47,7 +47,7 @@ class Copier:
                 self._tasks.put(partial(self._copy, runner, group))
 
     def forget(self, query: str) -> None:
-        """A query has gone: so do its copies."""
+        """A query is gone: remove its copies."""
         if self._copies is not None:
             self.copied.pop(query, None)
             self._tried.pop(query, None)
@@ -61,7 +61,7 @@ class Copier:
             if batch >= 0:
                 self.copied[query] = time.time_ns() // 1_000_000, group, batch + 1
                 self._say("info", "stream.copied", query=query, batch=batch)
-        except Exception as error:  # obstore's errors have no common kind
+        except Exception as error:  # obstore's errors have no common base class
             self._say("warning", "stream.not_copied", query=query, error=reason_of(error))
         finally:
             self._busy.discard(query)

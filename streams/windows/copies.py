@@ -34,7 +34,7 @@ _VERSIONED = (".zip", ".changelog", ".delta", ".snapshot")
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """What one copy is: the query, its last batch, Spark's id of its checkpoint, and the SHA-256 of the files."""
+    """One copy: the query, its last batch, Spark's id of its checkpoint, and the SHA-256 of its files."""
 
     group: Group
     batch: int
@@ -43,7 +43,7 @@ class Copy(msgspec.Struct, frozen=True):
 
 
 class Copies:
-    """Those of the queries of one cluster. Raises OSError and obstore's errors everywhere where a target fails."""
+    """The copies of one cluster's queries. All methods raise OSError and obstore's errors if the target fails."""
 
     def __init__(self, target: str, cluster_id: str) -> None:
         """`target` is a folder, or a URL that obstore knows (s3://BUCKET/PREFIX). Raises QueryError."""
@@ -53,16 +53,16 @@ class Copies:
             raise QueryError(f"barnabas.streams.checkpoint.copies needs obstore: {_REMEDY}") from None
         self._cluster = cluster_id
         try:
-            if "://" not in target:  # what streams hold is for their user only
+            if "://" not in target:  # streams' data is for their user only
                 os.makedirs(target, mode=0o700, exist_ok=True)
             self._store: ObjectStore = (
                 store.from_url(target) if "://" in target else store.LocalStore(os.path.abspath(target))
             )
-        except Exception as error:  # obstore's errors have no common kind
+        except Exception as error:  # obstore's errors have no common base class
             raise QueryError(f"barnabas.streams.checkpoint.copies={target}: {error}") from None
 
     def save(self, group: Group, folder: Folder) -> int:
-        """Copy the checkpoint as of the last batch that is done; its number, or -1 if none is."""
+        """Copy the checkpoint as of the last completed batch. Returns that batch's number, or -1 if there is none."""
         import obstore
 
         linked = os.path.join(folder.path, "copying")
@@ -86,7 +86,7 @@ class Copies:
         return batch
 
     def newest(self, query: str = "") -> list[Copy]:
-        """The newest copy of each query, or of this one; what is damaged is passed over for the one before."""
+        """The newest copy of each query, or of this one. A damaged copy is skipped in favour of the one before."""
         found: dict[str, Copy] = {}
         for name in sorted(self._names(query), reverse=True):
             place, _, kind = name.rpartition(".")
@@ -96,7 +96,7 @@ class Copies:
         return list(found.values())
 
     def restore(self, query: str, folder: Folder) -> int | None:
-        """Put the newest whole copy of a query into its folder; the batch, or None if there is none."""
+        """Restore a query's newest complete copy to its folder. Returns its batch, or None if there is no copy."""
         import obstore
 
         names = sorted((name for name in self._names(query) if name.endswith(".json")), reverse=True)
@@ -134,7 +134,7 @@ class Copies:
         names = sorted(self._names(query), reverse=True)
         batches_there = sorted({name.rpartition(".")[0] for name in names}, reverse=True)
         gone = [name for name in names if name.rpartition(".")[0] in batches_there[keep:]]
-        if gone:  # what says that there is a copy goes first
+        if gone:  # the file that announces the copy is removed first
             obstore.delete(self._store, sorted(gone, key=lambda name: name.endswith(".tar")))
 
     def _names(self, query: str) -> Iterator[str]:
@@ -155,10 +155,10 @@ class Copies:
 
 
 def snapshot(checkpoint: str, into: str) -> int:
-    """Link what Spark needs to go on after the last batch that is done, while the query may run; its number.
+    """Link what Spark needs to continue after the last completed batch, while the query may run. Returns its number.
 
-    State of batch N has version N + 1: a snapshot, and the changes of the versions after it. Spark removes a version a
-    hundred batches later. A snapshot names files beside it, so it is linked before them.
+    The state of batch N has version N + 1: a snapshot, plus the changes of later versions. Spark removes a version a
+    hundred batches later. A snapshot refers to other files, so it is linked before them.
     """
     shutil.rmtree(into, ignore_errors=True)
     batch = batches.last_batch(checkpoint, batches.COMMITS)
@@ -178,7 +178,7 @@ def snapshot(checkpoint: str, into: str) -> int:
 
 
 def _versions(names: Iterable[str], last: int) -> list[str]:
-    """The files of the versions that are needed for version `last`."""
+    """The files that are needed for version `last`."""
     versions = {name: version for name in names if (version := _version(name)) is not None and version <= last}
     whole = [version for name, version in versions.items() if name.endswith((".zip", ".snapshot"))]
     first = max(whole, default=0)
@@ -186,7 +186,7 @@ def _versions(names: Iterable[str], last: int) -> list[str]:
 
 
 def _version(name: str) -> int | None:
-    """The version that a file of state has in its name; None for one without, such as those that a snapshot names."""
+    """The version in a state file's name; None if it has none, like the files that a snapshot refers to."""
     plain = name.removeprefix(".").removesuffix(".crc")
     if not plain.endswith(_VERSIONED) or _is_temporary(name):
         return None
@@ -205,7 +205,7 @@ def _is_file(folder: str, name: str) -> bool:
 def _link_all(folder: str, target: str, names: Iterable[str]) -> None:
     os.makedirs(target, exist_ok=True)
     for name in names:
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile, as too old
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile because of its age
             link(os.path.join(folder, name), os.path.join(target, name))
 
 

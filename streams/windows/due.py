@@ -24,20 +24,20 @@ import msgspec
 from barnabas.wire.streams.clauses import RECORD_TIME, WINDOW_CLOSE, Clauses
 from barnabas.wire.streams.windows import Interval, Window
 
-#: What waits is read when it is so much: a batch stays short, and what it reads is still in the page cache.
+#: Waiting data is read when there is this much: a batch stays short, and its data is still in the page cache.
 MOST_BYTES = 4 << 20
-#: The longest wait of a record without a result, and where that cannot be told.
+#: The longest wait of a record that yields no result, and of one for which that is unknown.
 WAIT_MS, FRESH_MS = 10_000, 500
-#: With MAX_DELAY a record waits for a part of it at most.
+#: With MAX_DELAY, a record waits for at most this part of it.
 _PART_OF_DELAY = 4
 _LEAST_LOOK, _MOST_LOOK = 0.04, 0.25
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What decides, of all streams of a query.
+    """The rule for all streams of a query.
 
-    `ends` are the ends of their windows as (step, remainder) in ms; none where they do not tell what has a result.
-    `time` is the column of the event time, of which what is more than `ahead_ms` after the record's own does not count.
+    `ends` are the ends of their windows as (step, remainder) in ms; empty if they do not tell what yields a result.
+    `time` is the column with the event time; a time that is more than `ahead_ms` after the record's own does not count.
     """
 
     least_ms: int = 0
@@ -48,22 +48,23 @@ class Rule(msgspec.Struct, frozen=True):
     ahead_ms: int = 0
 
     def encode(self) -> str:
-        """As an option of the source."""
+        """The value of the source's option."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def decode(text: str) -> Rule:
-        """What `encode` has written; without a text, nothing waits."""
+        """The rule that `encode` has written; an empty text makes nothing wait."""
         return msgspec.json.decode(text, type=Rule) if text else Rule()
 
     def next_end(self, watermark: int) -> int | None:
-        """The first end of a window that the watermark has yet to reach."""
+        """The first end of a window after the watermark."""
         return min((watermark + step - (watermark - place) % step for step, place in self.ends), default=None)
 
 
 def rule_of(clauses: Clauses, windows: Iterable[Window], least_ms: int = 0) -> Rule:
-    """The rule of a query. `windows` are those of all of its streams, `least_ms` the shortest time between two batches
-    that read.
+    """The rule of a query. `windows` are those of all its streams.
+
+    `least_ms` is the shortest time between two batches that read.
     """
     wait_ms = min(WAIT_MS, clauses.max_delay_ms // _PART_OF_DELAY) if clauses.max_delay_ms else WAIT_MS
     closes = clauses.trigger == WINDOW_CLOSE and not clauses.by_clock and not clauses.expired_ms
@@ -78,25 +79,25 @@ def rule_of(clauses: Clauses, windows: Iterable[Window], least_ms: int = 0) -> R
 
 
 class Unread(NamedTuple):
-    """What of the source is not read: how much of the log, and its newest event time if that is known."""
+    """The unread part of the source: its size in the log, and its newest event time if known."""
 
     size: int = 0
     newest: int | None = None
 
 
 class Due:
-    """When the batches of a query are planned; times of the clock are in seconds."""
+    """Decides when a query's batches are planned. Clock times are in seconds."""
 
     def __init__(self, rule: Rule, clock: Callable[[], float] = time.monotonic) -> None:
         self._rule, self._clock = rule, clock
         self._first = min(FRESH_MS, rule.wait_ms) / 1000
         self._pause = self._first
         self._planned_at = -float("inf")
-        self._came_at: float | None = None  # of the oldest record that waits
+        self._came_at: float | None = None  # when the oldest waiting record came
         self._leaves = False
 
     def is_due(self, unread: Unread, watermark: int) -> bool:
-        """Whether a batch is to be planned, the watermark being that after the last one."""
+        """Whether to plan a batch now; `watermark` is that after the last one."""
         if not unread.size:
             self._came_at = None
             return False
@@ -111,28 +112,28 @@ class Due:
         return since >= self._pause or self._is_needed(unread, watermark)
 
     def _is_needed(self, unread: Unread, watermark: int) -> bool:
-        """Whether a window closes with what is not read."""
+        """Whether the unread data closes a window."""
         end = self._rule.next_end(watermark)
         return end is not None and unread.newest is not None and unread.newest - self._rule.delay_ms >= end
 
     def planned(self, unread: Unread, watermark: int, *, leaves: bool) -> None:
-        """A batch reads that now, or a part of it and leaves the rest."""
+        """A batch reads this data now; with `leaves`, only a part of it."""
         now, longest = self._clock(), self._rule.wait_ms / 1000
         came_at = now if self._came_at is None else self._came_at
-        if came_at - self._planned_at >= longest:  # it was quiet
+        if came_at - self._planned_at >= longest:  # it was quiet before
             self._pause = self._first
         elif not leaves and not self._is_needed(unread, watermark):
             self._pause = min(2 * self._pause, longest)
         self._planned_at, self._came_at, self._leaves = now, None, leaves
 
     def holds(self) -> bool:
-        """Whether a batch without records can wait for what is not read, as that is read soon."""
+        """Whether a batch without records can wait for the unread data, because that is read soon."""
         return self._came_at is not None and not self._rule.ends
 
     def look_again(self, unread: Unread, watermark: int) -> float:
-        """After how many seconds to look again.
+        """The number of seconds until the next look.
 
-        As event time mostly goes with the clock, half of what is left to the end of a window is early enough.
+        Event time mostly advances with the clock, so half of the time to the window's end is early enough.
         """
         if not unread.size:
             return _LEAST_LOOK

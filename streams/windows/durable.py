@@ -24,7 +24,7 @@ _TEMPORARY = (".tmp", ".tmp.crc")
 
 
 class Syncer:
-    """Of one checkpoint, while its query runs."""
+    """Syncs one checkpoint while its query runs."""
 
     def __init__(self, checkpoint: str, fsync: Callable[[str], None] | None = None) -> None:
         self._checkpoint = checkpoint
@@ -32,7 +32,7 @@ class Syncer:
         self._synced: dict[str, int] = {}
 
     def sync(self) -> None:
-        """Sync each file that is new, and the folders of these. Raises OSError."""
+        """Sync each new file, and the folders of new files. Raises OSError."""
         if not self._synced:
             place = self._checkpoint
             for _ in range(3):  # the folders of the query and of all queries
@@ -43,7 +43,7 @@ class Syncer:
         for path, inode in _files(self._checkpoint):
             there[path] = inode
             if self._synced.get(path) != inode:
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile, as too old
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile because of its age
                     self._fsync(path)
                 folders.add(os.path.dirname(path))
         for folder in folders | {os.path.dirname(folder) for folder in folders}:
@@ -52,7 +52,7 @@ class Syncer:
 
 
 def mend(checkpoint: str) -> None:
-    """Remove what a killed query, or one whose machine has lost power, has not finished to write.
+    """Remove files that a killed query, or one whose machine lost power, left incomplete.
 
     No query of this checkpoint may run. Raises OSError.
     """
@@ -85,7 +85,7 @@ def _files(folder: str, *, temporary: bool = False) -> Iterator[tuple[str, int]]
 
 
 def _is_whole(checkpoint: str, log: str, batch: int) -> bool:
-    """Whether an entry of one of the two logs is there to its end, which is a line of JSON."""
+    """Whether an entry of one of the two logs is complete. It ends with a line of JSON."""
     try:
         with open(os.path.join(checkpoint, log, str(batch)), "rb") as file:
             lines = file.read().strip().split(b"\n")
@@ -97,7 +97,7 @@ def _is_whole(checkpoint: str, log: str, batch: int) -> bool:
 
 
 def _is_snapshot(path: str) -> bool:
-    """Whether a snapshot of state is whole, and the files that it names are there with their sizes."""
+    """Whether a snapshot of state is complete, and the files that it refers to exist with their sizes."""
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:
@@ -115,7 +115,7 @@ def _is_snapshot(path: str) -> bool:
 
 
 def _remove(path: str) -> None:
-    """Remove a file with its checksum."""
+    """Remove a file and its checksum."""
     os.unlink(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.crc"))

@@ -32,7 +32,7 @@ _WINDOW = ["__stream", "__w", "__keys"]
 
 
 class Expired:
-    """Of the streams of one query, which begins in its source where `plan` says."""
+    """Recalculates expired windows for the streams of one query, which begins in its source where `plan` says."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class Expired:
         self._members, self._slots = members, slots
         clauses = members[0].clauses
         self._expired_us = clauses.expired_ms * 1000
-        #: How much later than its own time a record's event time may be.
+        #: How far a record's event time may be after its own time.
         self._ahead_ms = 0 if clauses.time == RECORD_TIME else clauses.max_ahead_ms
 
     def results(self, spark: SparkSession, batch: int) -> DataFrame | None:
-        """Those of the windows that the records of a batch came too late for; None if there are none.
+        """The results of the windows for which a batch's records came too late; None if there are none.
 
-        Raises OSError, WalError, QueryError, and Spark's.
+        Raises OSError, WalError, QueryError, and Spark's errors.
         """
         if batch < 1:
             return None
@@ -85,12 +85,12 @@ class Expired:
         return Logged(spark, self._members, self._slots, frame, self._plan.values)
 
     def _is_expired(self, closed_ms: int, since_ms: int) -> Column:
-        """Whether a window was closed, not too long ago, and begins when the log held all records."""
+        """Whether a window was closed, not too long ago, and begins after the log became complete."""
         end, closed_us = F.unix_micros("__w"), closed_ms * 1000
         return (end <= closed_us) & (end > closed_us - self._expired_us) & (F.col("__start") >= since_ms * 1000)
 
     def _whole_since(self, log_dir: LogDir, held: Mapping[TopicPartition, tuple[int, int]]) -> int | None:
-        """From which event time on the log holds all that the query has read, in ms since 1970; None if it is empty."""
+        """The event time (ms since 1970) from which the log holds all that the query has read; None if it is empty."""
         begins, since = self._plan.begins_at, 0
         for key, (first, end) in held.items():
             if first > begins.get(key, 0):

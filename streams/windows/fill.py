@@ -26,11 +26,11 @@ from barnabas.wire.streams.windows import LINEAR, NEXT, PREV, VALUE, Fill
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
-#: A gap of more windows than that is left as it is.
+#: A gap of more windows than this is not filled.
 MAX_GAP = 1000
-#: A batch fills at most so many windows of the keys of a part.
+#: The most windows that a batch fills for the keys of one part.
 MAX_FILLED = 20_000
-#: So many keys may a part have in any case; else its share of MAX_STATE_ROWS.
+#: The least limit of a part's keys; otherwise the limit is its share of MAX_STATE_ROWS.
 MIN_KEYS = 1000
 FOLLOWING = "__stream int, __keys string, __end bigint, __before bigint, __slots string, __prior string"
 _STATE = "kept binary"
@@ -40,14 +40,14 @@ Frame: TypeAlias = Any  # of pandas
 
 
 class Last(NamedTuple):
-    """The last window of a key that has closed: its end in microseconds, and its slots as JSON."""
+    """The last closed window of a key: its end in microseconds, and its slots as JSON."""
 
     end: int
     slots: str
 
 
 class Follows(NamedTuple):
-    """A window and the one before it; without one that can be filled from, `before` is its own end."""
+    """A window and the one before it. If there is none to fill from, `before` is the window's own end."""
 
     keys: str
     end: int
@@ -60,7 +60,7 @@ _kept = msgspec.msgpack.Decoder(dict[str, Last])
 
 
 def follow(kept: dict[str, Last], windows: Iterable[tuple[str, int, str]], step_us: int) -> Iterator[Follows]:
-    """Take windows that have closed: their keys, ends and slots. `kept` are the last ones of each key."""
+    """Take closed windows: their keys, ends and slots. `kept` has the last window of each key."""
     newest = 0
     for keys, end, slots in sorted(windows, key=lambda window: (window[1], window[0])):
         before, prior = kept.get(keys, (end, ""))
@@ -74,13 +74,13 @@ def follow(kept: dict[str, Last], windows: Iterable[tuple[str, int, str]], step_
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What Spark calls for each part of the keys whose windows have closed."""
+    """Spark calls this for each part of the keys with closed windows."""
 
     step_us: int
     most_keys: int
 
     def __call__(self, key: tuple[Any, ...], frames: Iterable[Frame], state: GroupState) -> Iterator[Frame]:
-        """Each window with the one before it. Raises RuntimeError where there is more than there may be."""
+        """Each window with the one before it. Raises RuntimeError if a limit is exceeded."""
         import pandas as pd  # type: ignore[import-untyped]
 
         kept: dict[str, Last] = _kept.decode(state.get[0]) if state.exists else {}
@@ -103,7 +103,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def following(made: DataFrame, step_us: int, most_rows: int) -> DataFrame:
-    """Windows as they close, of a streaming frame of `__stream`, `__w` (their end), `__keys` and slots."""
+    """Windows as they close, from a streaming frame with `__stream`, `__w` (their end), `__keys` and slots."""
     slots = F.struct(*_slots(made.schema).names)
     given = made.select(
         "__stream",
@@ -116,10 +116,10 @@ def following(made: DataFrame, step_us: int, most_rows: int) -> DataFrame:
 
 
 def filled(batch: DataFrame, made: StructType, step_us: int) -> DataFrame:
-    """The windows of a batch of `following`, and those between them.
+    """The windows in a batch of `following`, and those between them.
 
-    With the columns of `made`, the slots of the window before (`p0` for `a0`), and `__share`: how far a window is from
-    that one (0) to the next one (1).
+    The columns are those of `made`, the slots of the previous window (`p0` for `a0`), and `__share`: a window's
+    position between the previous one (0) and the next one (1).
     """
     slots = _slots(made)
     end, before = F.col("__end"), F.col("__before")
@@ -145,14 +145,14 @@ def filled(batch: DataFrame, made: StructType, step_us: int) -> DataFrame:
 
 
 def prior(slot: str) -> str:
-    """The column of a slot of the window before."""
+    """The column for a slot of the previous window."""
     return f"p{slot[1:]}"
 
 
 def fill_value(fill: Fill, number: int, before: Column, after: Column, kind: str) -> Column:
-    """The result of an aggregate, the SELECT's `number`th: its own, or what it is in a window without records.
+    """The result of the SELECT's aggregate `number`: its own, or the filled value in an empty window.
 
-    Raises ValueError where there is none of the type.
+    Raises ValueError if its type has no such value.
     """
     share = F.col("__share")
     if fill.kind == PREV:
@@ -171,7 +171,7 @@ def fill_value(fill: Fill, number: int, before: Column, after: Column, kind: str
 
 
 def _literal(tokens: tuple[Token, ...], kind: str) -> Column:
-    """A value of FILL(VALUE) as one of an aggregate."""
+    """A value of FILL(VALUE) with the type of its aggregate."""
     last, text = tokens[-1], "".join(token.text for token in tokens)
     if last.says("NULL"):
         return F.lit(None).cast(kind)
@@ -185,7 +185,7 @@ def _literal(tokens: tuple[Token, ...], kind: str) -> Column:
 
 
 def check_values(fill: Fill, aggregates: Mapping[str, object]) -> None:
-    """Raises ValueError where there are not as many values as aggregates."""
+    """Raises ValueError unless there are as many values as aggregates."""
     if fill.kind == VALUE and len(fill.values) not in (1, len(aggregates)):
         given, wanted = len(fill.values), len(aggregates)
         raise ValueError(f"FILL(VALUE) has {given} values: it takes one, or one for each of the {wanted} aggregates")

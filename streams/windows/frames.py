@@ -44,10 +44,9 @@ def source_frame(
     reading: Reading | None = None,
     rule: Rule = Rule(),  # noqa: B008  (frozen)
 ) -> DataFrame:
-    """The rows of a query's source, from where the query begins; with `period`, and the time when each is read. All of
-    its columns, or what `reading` says. `rule` says when there is a batch.
+    """The rows of a query's source, from where the query begins; with `period`, also the time when each is read.
 
-    Raises QueryError.
+    They have all columns, or those of `reading`. `rule` decides when there is a batch. Raises QueryError.
     """
     schema = source_schema(plan.values, plan.joined, by_clock=period is not None)
     if reading is not None:
@@ -85,7 +84,7 @@ def log_frame(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> DataFrame:
-    """The records between these offsets of a query's source, which is joined with nothing, with all columns."""
+    """The records between these offsets in the source of a query without a join, with all columns."""
     schema = source_schema(plan.values)
     options, read = _format(schema, plan)
     options |= {
@@ -102,7 +101,7 @@ def log_frame(
 
 
 def _format(schema: StructType, plan: StreamPlan) -> tuple[dict[str, str], StructType]:
-    """How values are read, and the columns as the source has them."""
+    """How to read the values, and the columns as the source has them."""
     if CORRUPT in schema.names:
         return reader_options(plan.values), schema
     read = StructType([StructField(_read_name(schema, field.name), field.dataType) for field in schema.fields])
@@ -110,6 +109,6 @@ def _format(schema: StructType, plan: StreamPlan) -> tuple[dict[str, str], Struc
 
 
 def _read_name(schema: StructType, name: str) -> str:
-    """A column as the source has it, however it is written. Without a schema, a record's parts have no underscore."""
+    """The source's name of a column, in any spelling. Without a schema, a record's parts have no underscore."""
     found = {known.lower(): known for known in schema.names}.get(name.lower(), name)
     return found[1:] if found in PARTS and CORRUPT not in schema.names else found

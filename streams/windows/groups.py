@@ -27,12 +27,12 @@ from barnabas.wire.streams.keys import CHECKPOINTS
 from barnabas.wire.streams.plan import JoinedReads
 from barnabas.wire.streams.windows import Interval, RowWindow
 
-#: The file, beside the folders of the queries.
+#: The file beside the queries' folders.
 FILE = "groups"
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A stream in a query: its number there, which no other one gets, and how many batches were in when it came."""
+    """A stream in a query: its unique number there, and how many batches were committed when it joined."""
 
     topic: str
     topic_id: str
@@ -41,15 +41,15 @@ class Joined(msgspec.Struct, frozen=True):
     batch: int = 0
 
     def is_of(self, definition: StreamDefinition | None) -> bool:
-        """Whether it is this stream: the same topic, as often calculated."""
+        """Whether this is the stream: the same topic, with the same number of recalculations."""
         return definition is not None and (definition.topic_id, definition.run) == (self.topic_id, self.run)
 
 
 class Group(msgspec.Struct, frozen=True):
     """Streams that share a query.
 
-    `kind` is what they have in common, `starts` where the query begins in its source, `was` Spark's id of the
-    checkpoint of which its own is a copy, and `origin` the query that had it.
+    `kind` is what they have in common, and `starts` is where the query begins in its source. If its checkpoint is a
+    copy, `was` is Spark's id of the original, and `origin` is the query that had it.
     """
 
     id: str
@@ -62,7 +62,7 @@ class Group(msgspec.Struct, frozen=True):
     origin: str = ""
 
     def join(self, definitions: Iterable[StreamDefinition], batch: int) -> Group:
-        """With more streams, of whose records none is in the first `batch` batches."""
+        """The group with more streams. The first `batch` batches contain no records for them."""
         new = tuple(
             Joined(each.topic, each.topic_id, each.run, self.next_number + place, batch)
             for place, each in enumerate(definitions)
@@ -70,23 +70,23 @@ class Group(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, members=self.members + new, next_number=self.next_number + len(new))
 
     def only(self, members: Sequence[Joined]) -> Group:
-        """With these of its members."""
+        """The group with only these of its members."""
         return msgspec.structs.replace(self, members=tuple(members))
 
     def apart(self, members: Sequence[Joined], checkpoint: str) -> Group:
-        """Another group, of these of its members, with a copy of the checkpoint of that id."""
+        """A new group with these of its members, and a copy of the checkpoint with that id."""
         return msgspec.structs.replace(
             self, id=uuid.uuid4().hex, members=tuple(members), was=checkpoint, origin=self.id
         )
 
 
 def names(members: Iterable[Joined]) -> str:
-    """The topics of streams, for people."""
+    """The topics of streams, for a message."""
     return ", ".join(sorted(member.topic for member in members))
 
 
 def new_group(definition: StreamDefinition, kind: str, slots: Sequence[Slot]) -> Group:
-    """The group of a stream that shares no query that there is."""
+    """The group of a stream that shares no existing query."""
     made = Group(uuid.uuid4().hex, kind, tuple(slots), definition.plan.starts, (), 0)
     return made.join([definition], 0)
 
@@ -94,7 +94,7 @@ def new_group(definition: StreamDefinition, kind: str, slots: Sequence[Slot]) ->
 def kind_of(clauses: Clauses, source_id: str, values: msgspec.Struct, joined: JoinedReads | None = None) -> str:
     """What streams that share a query have in common: which records they take, and when their windows close.
 
-    A stream whose windows records open and close, or are filled, has a query of its own, and so has one of two streams.
+    A stream with windows that records open and close, with filled windows, or over two streams, has a query of its own.
     """
     join = None if clauses.join is None else msgspec.structs.replace(clauses.join, at=0)
     if isinstance(clauses.window, RowWindow) or clauses.fill is not None or (join is not None and not join.is_table):
@@ -112,13 +112,13 @@ def kind_of(clauses: Clauses, source_id: str, values: msgspec.Struct, joined: Jo
 
 
 class Groups:
-    """The list in its file."""
+    """The list of groups in its file."""
 
     def __init__(self, data_dir: str) -> None:
         self._path = os.path.join(data_dir, CHECKPOINTS, FILE)
 
     def is_there(self) -> bool:
-        """Whether there is a list: else there has never been a stream, or the folder is lost."""
+        """Whether the list exists. If not, there was never a stream, or the folder is lost."""
         return os.path.exists(self._path)
 
     def read(self) -> list[Group]:

@@ -31,7 +31,7 @@ _MINE, _THEIRS, _THEIR_TIME = "__is_mine", "__is_theirs", "__their_time"
 
 
 def with_other(frame: DataFrame, clauses: Clauses) -> DataFrame:
-    """The source's rows with the other topic's; of two streams the pairs, with their event time as `TIME`.
+    """The source's rows joined with the other topic's; for two streams the pairs, with their event time as `TIME`.
 
     Raises QueryError.
     """
@@ -95,7 +95,7 @@ class _Joiner:
         return found.select(TIME, *(F.col(quoted(name)) for name in self._own.names), F.col(quoted(join.name)))
 
     def _keys(self, name: str) -> tuple[list[Column], list[Column]]:
-        """What is compared of both topics, as texts; the other one's are in the column `name`."""
+        """The columns of both topics to compare, as texts; those of the other topic are in the column `name`."""
         own, other = [], []
         for one, two in self._join.keys:
             (mine, kind), (theirs, their_kind) = self._mine(one), self._theirs(two, name)

@@ -11,7 +11,7 @@ _NESTED = ("struct", "array", "map")
 
 
 def key_text(column: Column, kind: str) -> Column:
-    """A value that is grouped by, as a text from which it is made again. Equal values have equal texts."""
+    """A grouping value as a text from which it can be restored. Equal values have equal texts."""
     if kind in ("float", "double"):
         return F.when(column == 0, F.lit("0.0")).otherwise(column.cast("string"))  # there are two zeros
     if kind == "binary":
@@ -24,7 +24,7 @@ def key_text(column: Column, kind: str) -> Column:
 
 
 def key_value(text: Column, kind: str) -> Column:
-    """The value that a text stands for."""
+    """The value for a text."""
     if kind == "binary":
         return F.unhex(text)
     if kind == "timestamp":

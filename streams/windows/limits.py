@@ -12,31 +12,31 @@ from typing import NamedTuple
 
 from barnabas.wire.aliases import TopicPartition
 
-#: Of the source, for one batch.
+#: The most bytes of the source in one batch.
 MAX_BATCH_BYTES = 64 << 20
-#: The same for windows that records open and close: all that a batch reads may have to wait in the state.
+#: The same for windows that records open and close: everything that a batch reads may have to wait in the state.
 MAX_ROWS_BATCH_BYTES = 16 << 20
-#: Of what an operator of ours keeps for a part of the keys: a worker has it in memory while it is changed.
+#: The most bytes that an operator of ours keeps for one part of the keys: a worker holds them while they change.
 MAX_PART_BYTES = 128 << 20
-#: What RocksDB has of all states in memory, of all queries together.
+#: RocksDB's memory for the states of all queries together.
 MAX_STATE_MEMORY_MB = 128
-#: Of a table that a stream is joined with, in each worker.
+#: The largest table that a stream is joined with, in each worker.
 MAX_TABLE_BYTES = 128 << 20
-#: The writer is held back for no longer than that in one batch: its transaction ends at some time.
+#: The longest delay of the writer in one batch, as its transaction must end in time.
 MAX_HOLD_SECONDS = 60.0
 
 
 class Limits(NamedTuple):
-    """Of each query; 0 for none."""
+    """The limits of each query; 0 for none."""
 
     writes_per_second: int = 50
-    #: Of each partition that is written.
+    #: For each partition that is written.
     bytes_per_second: int = 2 << 20
     source_bytes_per_second: int = 0
 
 
 class Pace:
-    """Holds a writer back, over several batches."""
+    """Slows a writer down, across batches."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Pace:
         self._held = 0.0
 
     def wait(self, sizes: Mapping[TopicPartition, int]) -> None:
-        """Return when one more request with so many bytes for each partition may be sent."""
+        """Return when one more request, with this many bytes for each partition, may be sent."""
         writes, rate, _ = self._limits
         now = self._clock()
         at = max([self._next_write, *(self._next.get(place, 0.0) for place in sizes)])

@@ -68,7 +68,7 @@ public class {_LOCAL} extends LocalFileSystem {{
     }}
 }}
 """
-# A class is put beside another one by a class that may look into it.
+# A class is added beside an existing one through a class with private access to it.
 _SOURCE_DOOR = f"""
 package barnabas;
 
@@ -83,12 +83,12 @@ public class {_DOOR} {{
 
 
 def use_local_files(spark: SparkSession) -> bool:
-    """Have the sessions of this JVM use it; whether they do. Without it all is as slow as Hadoop's own."""
+    """Make this JVM's sessions use it. Returns whether they do; otherwise they are as slow as Hadoop's own."""
     if not (spark.sparkContext.master or "").startswith("local"):
         return False  # workers are other JVMs
     try:
         _use(spark)
-    except Exception as error:  # of another Hadoop or Spark
+    except Exception as error:  # another version of Hadoop or Spark
         _LOG.warning("checkpoints are written through Hadoop's own file system: %s", str(error).splitlines()[0])
         return False
     return True
@@ -113,7 +113,7 @@ def _use(spark: SparkSession) -> None:
             given[0], given[1] = hadoop, code
             define.invoke(None, given)
     conf.set("fs.file.impl", name)
-    # The one that is open is the one that everybody gets.
+    # An open instance is shared by all callers.
     files = jvm.org.apache.hadoop.fs.FileSystem
     where = jvm.java.net.URI("file:///")
     files.get(where, conf).close()

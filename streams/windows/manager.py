@@ -46,13 +46,13 @@ Say = Callable[..., None]
 STARTING, WAITING, LAGGING = "STARTING", "WAITING", "LAGGING"
 _ASK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0
-# A stream that is being made has so long to appear before the query that it may share goes on without it.
+# How many seconds a new stream has to appear before the query that it may share continues without it.
 _HOLD_SECONDS = 5.0
-#: After so many failures in a row, the streams of a query part: then only the one at fault fails.
+#: After this many consecutive failures, a query's streams separate, so that only the faulty one fails.
 _PART_AFTER = 4
-#: What Spark says of an idle worker that has died with its daemon. It finds out about one of them with each start.
+#: Spark's message for an idle worker that died with its daemon. Each start discovers one of them.
 _DEAD_WORKER = "Stream closed"
-#: Between two copies of a checkpoint.
+#: Seconds between two copies of a checkpoint.
 COPY_SECONDS = 180.0
 
 
@@ -75,22 +75,22 @@ class Streams:
         self._made: SparkSession | None = None
         self._groups = Groups(home.data_dir)
         self._catalog = Catalog({}, {})
-        self._known = self._catalog  # the same for the thread: it stays as it is while streams are arranged
-        self._runners: list[Runner] | None = None  # until the first streams are known
-        self._asleep: list[Group] = []  # of some of their topics nothing is known yet
+        self._known = self._catalog  # the thread's version, which does not change while streams are arranged
+        self._runners: list[Runner] | None = None  # None until the first streams are known
+        self._asleep: list[Group] = []  # groups with topics of which nothing is known yet
         self._up: set[Runner] = set()
-        self._busy: set[Runner] = set()  # they are being started, stopped or changed
+        self._busy: set[Runner] = set()  # runners that are being started, stopped or changed
         self._held: dict[Runner, float] = {}
         self._resting: set[Runner] = set()
-        self._waiting: dict[str, str] = {}  # streams that have no query, and why
+        self._waiting: dict[str, str] = {}  # streams without a query, and why
         self._ends: dict[TopicPartition, int] = {}
         self._asked_at = 0.0
-        self._again_at = math.inf  # when streams are arranged again, after that has failed
+        self._again_at = math.inf  # when to arrange streams again after a failure
         self._tasks = Tasks("streams", self._not_arranged)
 
     @property
     def session(self) -> SparkSession:
-        """The session of all streams, made when it is first needed. Raises FatalError where Spark does not start."""
+        """The session for all streams, created when first needed. Raises FatalError if Spark does not start."""
         if self._made is None:
             self._made = streams_session(self._spark.get())
             if self._init is not None:
@@ -100,9 +100,9 @@ class Streams:
     def check(
         self, text: str, source_of: Callable[[str], Source]
     ) -> tuple[Clauses, Source, JoinedReads | None, Planned]:
-        """What a stream would read and give. Raises QueryError, and what Spark raises.
+        """What a stream would read and return. Raises QueryError, and what Spark raises.
 
-        A query that it may share plans no batch for a moment, so that it has not passed the stream's first record.
+        A query that it may share plans no batch for a moment, so that it does not pass the stream's first record.
         """
         clauses, stages = parsed(text)
         source = source_of(clauses.source)
@@ -111,7 +111,7 @@ class Streams:
         kind = kind_of(clauses, source.topic_id, source.values, joined)
         shared = [] if clauses.fill_history else self._shared_by(kind, found)
         for runner in shared:
-            with contextlib.suppress(OSError):  # the stream has a query of its own then
+            with contextlib.suppress(OSError):  # the stream then has its own query
                 runner.hold()
                 self._held[runner] = now() + _HOLD_SECONDS
         if not shared and not self._has_room():
@@ -121,7 +121,7 @@ class Streams:
     def check_plainly(self, text: str, source_of: Callable[[str], Source]) -> tuple[Clauses, Source, Given] | None:
         """The same for the first stream, while Spark starts; None if only Spark can tell. Raises QueryError.
 
-        Later ones may share a query, and who knows of those is Spark's thread.
+        Later streams may share a query, about which only Spark's thread knows.
         """
         self._spark.want()
         if self._spark.is_up or self._catalog.streams or not _java_is_here():
@@ -141,7 +141,7 @@ class Streams:
         )
 
     def _shared_by(self, kind: str, found: Planned) -> list[Runner]:
-        """The queries that a stream may share, those of most streams first."""
+        """The queries that a stream may share, those with the most streams first."""
         able = [
             runner
             for runner in self._runners or ()
@@ -155,12 +155,12 @@ class Streams:
     # --- who shares a query -------------------------------------------------------------------------------------------
 
     def know(self, catalog: Catalog) -> None:
-        """Know the streams anew: what has come, gone or changed finds its query."""
+        """Take over a new catalog: streams that are new, gone or changed are assigned to queries."""
         self._catalog = catalog
         self._do(partial(self._arrange, catalog))
 
     def _arrange(self, catalog: Catalog) -> None:
-        """Put each stream into a query. Runs in the thread."""
+        """Assign each stream to a query. Runs in the thread."""
         self._known = catalog
         if self._runners is None:
             self._asleep, self._runners = self._read_groups(), []
@@ -179,7 +179,7 @@ class Streams:
         self._place([definition for definition in new if definition.state == keys.RUNNING])
         for runner in list(self._held):
             self._release(runner)
-        for runner in list(self._runners):  # without waiting for the loop to come round
+        for runner in list(self._runners):  # without waiting for the next round
             if runner.runs and runner not in self._busy:
                 self._start_if_due(runner, now())
         if self._known.is_whole:
@@ -187,7 +187,7 @@ class Streams:
                 self._say("info", "stream.state_removed", folder=name)
 
     def _have_spark(self, wanted: Collection[str]) -> None:
-        """Wait for Spark, if there are streams. Raises FatalError where it does not start, and they say why."""
+        """Wait for Spark, if there are streams. Raises FatalError if it does not start; their states then say why."""
         if not wanted:
             return
         try:
@@ -197,7 +197,7 @@ class Streams:
             raise
 
     def _wanted(self) -> dict[str, StreamDefinition]:
-        """The streams by topic. One of whose topic nothing is known at the moment is as it was."""
+        """The streams by topic. A stream whose topic is currently unknown stays as it was."""
         before = {} if self._known.is_whole else {t: d for r in self._runners or () for t, d in r.definitions.items()}
         return before | self._known.streams
 
@@ -210,7 +210,7 @@ class Streams:
             raise
 
     def _restored(self) -> list[Group]:
-        """The queries of which there are copies, where there is no list."""
+        """If the list is missing, the queries for which there are copies."""
         if self._home.copies is None:
             return []
         groups = restored(self._home.copies, self._home, self._known.streams)
@@ -232,7 +232,7 @@ class Streams:
         return Runner(self.session, self._home, group, definitions)
 
     def _arrange_one(self, runner: Runner) -> None:
-        """Streams that have gone leave a query, and so do those that rest while others run."""
+        """Remove deleted streams from a query, and those that are paused while others run."""
         group = self._without_gone(runner.group)
         definitions = self._of(group)
         resting = [member for member in group.members if definitions[member.topic].state != keys.RUNNING]
@@ -247,7 +247,7 @@ class Streams:
         elif definitions != runner.definitions:
             states = {topic: each.state for topic, each in runner.definitions.items()}
             grown = any(each.partitions != runner.definitions[topic].partitions for topic, each in definitions.items())
-            if grown:  # results go into these, too
+            if grown:  # results go to these partitions, too
                 self._halt(runner)
             runner.definitions = definitions
             if grown or states != {topic: each.state for topic, each in definitions.items()}:
@@ -256,10 +256,10 @@ class Streams:
             self._part(runner, resting)
 
     def _part(self, runner: Runner, leaving: Sequence[Joined], why: str | None = None) -> None:
-        """Some streams leave a query for one of their own, with their state. `why` they fail there."""
+        """Move some streams to a query of their own, with their state. `why` is the failure that they have there."""
         self._halt(runner)
         try:
-            runner.open()  # nothing is open of a transaction, and the checkpoint is the right one
+            runner.open()  # ends any open transaction, and ensures the right checkpoint
         except (QueryError, ClientError) as error:
             self._say("warning", "stream.not_parted", topics=names(leaving), error=str(error))
             return
@@ -274,7 +274,7 @@ class Streams:
         self._say("info", "stream.parted", topics=names(leaving), query=apart.id)
 
     def _place(self, definitions: Sequence[StreamDefinition]) -> None:
-        """Find a query for each stream: one to share, or one of its own."""
+        """Find a query for each stream: a shared one, or one of its own."""
         assert self._runners is not None
         joining: dict[Runner, list[StreamDefinition]] = {}
         for definition in definitions:
@@ -284,7 +284,7 @@ class Streams:
                 found = check(self.session, clauses, stages, plan.values, plan.joined)
                 kind = kind_of(clauses, plan.source_id, plan.values, plan.joined)
                 able = [r for r in self._shared_by(kind, found) if r.is_before(definition.plan.starts)]
-            except Exception as error:  # no stream ends the others
+            except Exception as error:  # no stream may end the others
                 self._waiting[definition.topic] = reason_of(error)
                 self._say("error", "stream.failed", topic=definition.topic, error=reason_of(error))
                 continue
@@ -306,7 +306,7 @@ class Streams:
             self._join(runner, new)
 
     def _join(self, runner: Runner, new: Sequence[StreamDefinition]) -> None:
-        """Have a query more streams. It has planned no batch with their records."""
+        """Add streams to a query. It has planned no batch with their records."""
         runner.hold()
         self._halt(runner)
         try:
@@ -317,11 +317,11 @@ class Streams:
             return
         able = [each for each in new if runner.is_before(each.plan.starts)]
         self._change({runner: runner.group.join(able, batch)})
-        if late := [each for each in new if each not in able]:  # it has gone on meanwhile
+        if late := [each for each in new if each not in able]:  # it has continued meanwhile
             self._place(late)
 
     def _change(self, groups: dict[Runner, Group]) -> None:
-        """Have queries other streams, or new queries. None runs with what is not written. Raises OSError."""
+        """Give queries other streams, or add new queries. None runs before this is written. Raises OSError."""
         assert self._runners is not None
         runners = [*self._runners, *(runner for runner in groups if runner not in self._runners)]
         self._groups.write([*self._asleep, *(groups.get(runner, runner.group) for runner in runners)])
@@ -346,7 +346,7 @@ class Streams:
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def look(self, cluster: Cluster) -> None:
-        """Start what is to run, stop what is not, see how the others do. Raises ClientError if the broker is gone."""
+        """Start and stop queries as needed, and check the others. Raises ClientError if the broker is gone."""
         at = now()
         if at >= self._again_at:
             self._again_at = math.inf
@@ -402,28 +402,28 @@ class Streams:
             self._start(runner)
 
     def _is_full(self) -> bool:
-        """Whether as many queries run as may."""
+        """Whether the maximum of queries is running."""
         return len(self._up) + len(self._busy - self._up) >= self._most
 
     def _failure(self, runner: Runner, at: float) -> str | Exception | None:
-        """Why a query does not go on, if it does not."""
+        """Why a query has stopped, if it has."""
         try:
             return runner.look(at, self._ends)
-        except Exception as error:  # no stream ends the driver
+        except Exception as error:  # no stream may end the driver
             return error
 
     def _ask_ends(self, cluster: Cluster) -> None:
-        """How far the sources are."""
+        """Ask for the sources' ends."""
         sources = self._catalog.sources
         wanted = {source for definition in self._catalog.streams.values() for source in definition.plan.sources}
         parts = [(name, p) for name in wanted if name in sources for p in range(sources[name].partitions)]
         try:
             self._ends = list_offsets(cluster, parts, LATEST)
         except ClientError:
-            cluster.metadata([])  # raises if it is the broker that has gone, and no topic
+            cluster.metadata([])  # raises if the broker is gone, rather than a topic
 
     def _is_gone(self, runner: Runner) -> bool:
-        """Whether a source is another topic now, or none; then the streams have failed."""
+        """Whether a source is gone or has become another topic; then the streams have failed."""
         for name, topic_id in runner.source.sources.items():
             source = self._catalog.sources.get(name)
             if source is None or source.topic_id != topic_id:
@@ -457,7 +457,7 @@ class Streams:
             self._busy.discard(runner)
 
     def _count(self, runner: Runner) -> None:
-        """Streams whose state has outgrown its limit stop."""
+        """Stop streams whose state has outgrown its limit."""
         try:
             for topic, why in runner.outgrown().items():
                 (member,) = (each for each in runner.group.members if each.topic == topic)
@@ -466,7 +466,7 @@ class Streams:
             self._busy.discard(runner)
 
     def _fail_one(self, runner: Runner, member: Joined, why: str) -> None:
-        """A stream cannot go on, and those that share its query do."""
+        """A stream cannot continue, while those that share its query can."""
         if len(runner.group.members) == 1:
             self._fail(runner, why)
             return
@@ -478,8 +478,8 @@ class Streams:
         self._do(lambda: self._halt(runner))
 
     def _halt(self, runner: Runner) -> None:
-        """End a query, for good or for a while."""
-        self._busy.add(runner)  # nobody takes it for one that has ended by itself
+        """End a query, permanently or for a while."""
+        self._busy.add(runner)  # otherwise it would count as one that has ended by itself
         try:
             runner.stop()
         except Exception as error:
@@ -489,7 +489,7 @@ class Streams:
             self._busy.discard(runner)
 
     def _failed(self, runner: Runner, error: str) -> None:
-        """It is tried again, later each time. If that does not help, its streams part."""
+        """Retry the query after increasing pauses. If that does not help, its streams separate."""
         if error != _DEAD_WORKER or not runner.health.disturbed(now(), error):
             runner.health.failed(now(), error)
         self._say("warning", "stream.retrying", topics=names(runner.group.members), error=error)
@@ -499,7 +499,7 @@ class Streams:
             self._do(lambda: self._part(runner, members[: len(members) // 2]))
 
     def _fail(self, runner: Runner, error: str) -> None:
-        """It cannot go on until somebody changes something."""
+        """The query cannot continue until somebody changes something."""
         runner.health.stopped(error)
         self._say("error", "stream.failed", topics=names(runner.group.members), error=error)
         self._stop(runner)
@@ -512,7 +512,7 @@ class Streams:
         self._again_at = now() + _AGAIN_SECONDS
 
     def stop(self) -> None:
-        """End all queries, as the driver ends or makes a new one of itself."""
+        """End all queries, because the driver ends or restarts itself."""
         for runner in self._runners or ():
             runner.abandon()
         self._runners = []
@@ -520,7 +520,7 @@ class Streams:
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def told(self) -> list[StreamStatus]:
-        """How all streams are."""
+        """The state of all streams."""
         at = now()
         found = {}
         for runner in self._runners or ():
@@ -551,7 +551,7 @@ class Streams:
 
 
 def _joined(join: Join, source: Source) -> JoinedReads:
-    """What a stream reads of the topic that it joins its source with."""
+    """What a stream reads from the topic that its source is joined with."""
     values = msgspec.structs.asdict(source.values)
     return JoinedReads(source=source.name, source_id=source.topic_id, is_table=join.is_table, **values)
 

@@ -29,34 +29,34 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.plan import JoinedReads
 from barnabas.wire.uuids import encode_uuid
 
-#: The column of the source.
+#: The source's column for the other topic.
 OTHER = "__other"
-#: What the reason begins with why a stream with too large a table has stopped.
+#: The beginning of the reason when a stream has stopped because of too large a table.
 TABLE_OUTGROWN = "the table that it is joined with,"
-# What a key takes besides its bytes: an entry of a dict, and the number of its row.
+# A key's overhead besides its bytes: a dict entry, and its row's number.
 _KEY_BYTES = 130
-# Rows that have come since the others were put together: a quarter of them.
+# Replaced rows are dropped when there are more than this many rows for each key.
 _MANY_NEW = 4
 
 
 class Other(msgspec.Struct, frozen=True):
-    """What is read of the other topic; of a table also the column of the stream's own topic that has its key."""
+    """What is read from the other topic; for a table, also the stream's own column with its key."""
 
     reads: JoinedReads
     column: str = ""
 
     def encode(self) -> str:
-        """As an option of the source."""
+        """The value of the source's option."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def decode(cls, text: str) -> Other | None:
-        """What `encode` made; None for nothing."""
+        """The object that `encode` has written; None for an empty text."""
         return msgspec.json.decode(text, type=cls) if text else None
 
 
 def other_schema(typed: StructType) -> StructType:
-    """The columns of the other topic, of which `typed` are those of its values."""
+    """The columns of the other topic; `typed` are those of its values."""
     parts = StructType.fromDDL(
         ", ".join(f"{n} {kind}" for n, kind in PARTS.items() if n != "_value" or not typed.names)
     )
@@ -66,7 +66,7 @@ def other_schema(typed: StructType) -> StructType:
 
 
 class OtherRows:
-    """Rows of the other topic, as values of one column."""
+    """Rows of the other topic, as values of a single column."""
 
     def __init__(self, other: Other, kind: pa.StructType) -> None:
         """`kind` is the column's type, with the fields of `other_schema`."""
@@ -77,12 +77,12 @@ class OtherRows:
         self._rows = rows_of(options_of(other.reads.values), pa.schema(fields))
 
     def batches(self, split: Split) -> Iterator[pa.Array]:
-        """Those of a split. Raises WalError."""
+        """The rows of a split. Raises WalError."""
         for batch in self._rows.batches(split):
             yield self._struct(batch)
 
     def pairs(self, split: Split) -> Iterator[tuple[list[bytes | None], list[bool], pa.Array]]:
-        """Keys, whether there is a value, and rows. Raises WalError."""
+        """Keys, whether each has a value, and rows. Raises WalError."""
         for found, made in self._rows.pairs(split, ("key", "value")):
             has_value = found.column("value").is_valid()
             if CORRUPT in self.kind.names:
@@ -101,7 +101,7 @@ class Table:
         self._planner = Planner(self._log_dir, split_bytes=None, fail_on_data_loss=True)
         self._topic_id = _in_logs(rows.reads.source_id)
         self._at: dict[TopicPartition, int] = {}
-        self._places: dict[bytes, int] = {}  # numbers of rows: first the old ones, then the new
+        self._places: dict[bytes, int] = {}  # row numbers: first the old rows, then the new ones
         self._old: pa.Array = pa.nulls(0, rows.kind)
         self._new: list[pa.Array] = []
         self._key_bytes = 0
@@ -110,7 +110,7 @@ class Table:
         return len(self._places)
 
     def advance(self, ends: Mapping[int, int]) -> None:
-        """Have it at least as new as these offsets of its partitions say. Raises WalError."""
+        """Bring it at least to these offsets of its partitions. Raises WalError."""
         topic = self._rows.reads.source
         wanted = {(topic, number): end for number, end in ends.items()}
         is_new = not self._at
@@ -120,7 +120,7 @@ class Table:
             self._read({key: end for key, (_, end) in self._log_dir.ranges(wanted).items()}, only_unknown=True)
 
     def find(self, keys: pa.Array) -> pa.Array:
-        """The rows of these keys, which are binary; null where there is none."""
+        """The rows for these binary keys; null where there is none."""
         self._together()
         places = self._places
         return self._old.take(pa.array([places.get(key) for key in keys.to_pylist()], pa.int64()))
@@ -151,7 +151,7 @@ class Table:
         self._new.append(rows)
 
     def _check(self) -> None:
-        """Raises RuntimeError for a table that is too large."""
+        """Raises RuntimeError if the table is too large."""
         if self._size() > MAX_TABLE_BYTES:
             self._together(all_of_it=True)
         if self._size() > MAX_TABLE_BYTES:
@@ -164,7 +164,7 @@ class Table:
         return int(self._old.nbytes) + sum(int(rows.nbytes) for rows in self._new) + self._key_bytes
 
     def _together(self, *, all_of_it: bool = False) -> None:
-        """Put the new rows to the old ones, without those that others have replaced if there are many."""
+        """Merge the new rows into the old ones. Replaced rows are dropped if there are many."""
         if not self._new and not all_of_it:
             return
         self._old = pa.concat_arrays([self._old, *self._new])
@@ -175,5 +175,5 @@ class Table:
 
 
 def _in_logs(topic_id: str) -> str:
-    """A topic's id as its logs have it; nothing for none."""
+    """A topic's id in the form of its logs; empty if there is none."""
     return encode_uuid(uuid.UUID(topic_id).bytes) if topic_id else ""

@@ -27,40 +27,40 @@ import pyarrow.compute as pc
 
 from barnabas.streams.source.names import CORRUPT
 
-#: A column of the source: for how many records a row stands. It is null for a row that is one record.
+#: A column of the source: how many records a row stands for; null for a row that is one record.
 STANDS_FOR = "__pane_records"
 _TIME, _PARTITION, _OFFSET = "_timestamp", "_partition", "_offset"
-# So much is looked at together.
+# The most rows, and bytes, that are folded together.
 STRETCH_ROWS, _STRETCH_BYTES = 1 << 17, 16 << 20
-# Rows go on in batches of this size: they stay in a core's cache on their way.
+# Rows are passed on in batches of this size, which stay in a core's cache.
 _BATCH_ROWS = 1 << 13
-# Where a stretch leaves more rows than this share, or has fewer than these, its rows stay what they are.
+# A stretch with fewer rows than this, or whose folding would leave more than this share, is passed on unchanged.
 WORTH, LEAST_ROWS = 0.7, 512
 PANE = "__pane"
 _NEGATIVE_ZERO = -(1 << 63)
 
 
 class Carrier(msgspec.Struct, frozen=True):
-    """A column that has an aggregate of a column: sum, count, min or max."""
+    """A column with an aggregate of another column: sum, count, min or max."""
 
     function: str
     column: str
 
     @property
     def name(self) -> str:
-        """As a column of the source; that of no column is the number of records."""
+        """Its name as a column of the source. Without a column, it is the number of records."""
         return f"__pane_{self.function}_{self.column}" if self.column else STANDS_FOR
 
 
 class Panes(msgspec.Struct, frozen=True):
-    """What the reader has to know: panes, keys, carriers, and which records it may take."""
+    """What the reader must know: panes, keys, carriers, and which records it may fold."""
 
     pane_us: int
     time: str
     keys: tuple[str, ...]
     carriers: tuple[Carrier, ...]
-    ahead_us: int = 0  # of an event time that is a column, behind the record's own
-    starts: tuple[int, ...] = ()  # by partition: records before are not taken by all streams
+    ahead_us: int = 0  # how far an event time from a column may be after the record's own
+    starts: tuple[int, ...] = ()  # by partition: some streams do not take earlier records
     stretch_rows: int = STRETCH_ROWS
     least_rows: int = LEAST_ROWS
     worth: float = WORTH
@@ -71,7 +71,7 @@ class Panes(msgspec.Struct, frozen=True):
         return 1 + len(self._carried())
 
     def folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a split of one partition, with the carriers behind their columns."""
+        """The rows of a split of one partition, with the carriers after their columns."""
         held: list[pa.RecordBatch] = []
         rows = size = 0
         is_worth = True
@@ -90,7 +90,7 @@ class Panes(msgspec.Struct, frozen=True):
             yield from self._folded(held) or map(self._plain, held)
 
     def _folded(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-        """A stretch of rows in fewer rows; None where there would not be much fewer."""
+        """A stretch folded into fewer rows; None if there would not be much fewer."""
         table = pa.Table.from_batches(batches)
         if table.num_rows < self.least_rows or not self._is_exact(table):
             return None
@@ -104,7 +104,7 @@ class Panes(msgspec.Struct, frozen=True):
         left = table.num_rows - taken.num_rows
         if made.num_rows + left > table.num_rows * self.worth:
             return None
-        # By their places: a client's columns may have any names.
+        # By position, because a client's columns may have any names.
         groups = dict(zip(((each, "") for each in (PANE, *self.keys)), made.columns, strict=False))
         groups |= zip((("", ""), *aggregates), made.columns[len(groups) :], strict=True)
         found: list[pa.RecordBatch] = self._with_columns(groups, made.num_rows, table.schema).to_batches(_BATCH_ROWS)
@@ -113,7 +113,7 @@ class Panes(msgspec.Struct, frozen=True):
         return found
 
     def _is_exact(self, table: pa.Table) -> bool:
-        """Whether sums of whole numbers cannot overflow, and no order decides which of two zeros is the least."""
+        """Whether integer sums cannot overflow, and the minimum of the two zeros does not depend on their order."""
         for carrier in self.carriers:
             column = table.column(carrier.column) if carrier.column else None
             if column is None:
@@ -129,7 +129,7 @@ class Panes(msgspec.Struct, frozen=True):
         return True
 
     def _fitting(self, table: pa.Table) -> pa.ChunkedArray | None:
-        """Which rows may be one with others; None for all."""
+        """Which rows may be folded with others; None for all."""
         conditions = []
         times = table.column(self.time).cast(pa.int64())
         if times.null_count or pc.min(times).as_py() < 0:
@@ -152,7 +152,7 @@ class Panes(msgspec.Struct, frozen=True):
         return pc.fill_null(reduce(pc.and_kleene, conditions), False)
 
     def _aggregates(self, schema: pa.Schema) -> list[tuple[str, str]]:
-        """What is made of the rows of a group: carriers, and the columns that the plan looks at."""
+        """What to compute for a group of rows: the carriers, and the columns that the plan needs."""
         found = [(each.column, each.function) for each in self._carried()]
         found += [(name, "max") for name in self._latest(schema)]
         return list(dict.fromkeys([*found, (_OFFSET, "min"), (_PARTITION, "min")]))
@@ -163,7 +163,7 @@ class Panes(msgspec.Struct, frozen=True):
     def _with_columns(
         self, groups: Mapping[tuple[str, str], pa.ChunkedArray], rows: int, schema: pa.Schema
     ) -> pa.Table:
-        """The groups as rows of the source: what they have nothing for is null."""
+        """The groups as rows of the source, with null for columns that they lack."""
         of = dict.fromkeys(self._latest(schema), "max") | dict.fromkeys((_OFFSET, _PARTITION), "min")
         of |= dict.fromkeys(self.keys, "")
         arrays = [
@@ -183,7 +183,7 @@ class Panes(msgspec.Struct, frozen=True):
         return [each for each in self.carriers if each.column]
 
     def fields(self, schema: pa.Schema) -> list[pa.Field]:
-        """The columns that are added to those of `schema`."""
+        """The columns added to those of `schema`."""
         found = [pa.field(STANDS_FOR, pa.int64())]
         for each in self._carried():
             is_double = each.function != "count" and pa.types.is_floating(schema.field(each.column).type)
@@ -192,5 +192,5 @@ class Panes(msgspec.Struct, frozen=True):
 
 
 def panes_from(option: str) -> Panes | None:
-    """As they are written in an option of the source; empty for none."""
+    """The panes in an option of the source; None if it is empty."""
     return msgspec.json.decode(option, type=Panes) if option else None

@@ -23,19 +23,19 @@ from barnabas.wire.streams.tokens import joined
 from barnabas.wire.streams.windows import Interval, Session
 
 _TIME = pa.timestamp("us", "UTC")
-#: Of `count(*)`, which takes no column.
+#: The key of `count(*)`, which has no column.
 _ANY = "1"
 
 
 class Given(NamedTuple):
-    """What the values of a stream's results are."""
+    """The form of the values of a stream's results."""
 
     value_format: str
     value_schema: str
 
 
 def given(clauses: Clauses, stages: Stages, values: Values) -> Given | None:
-    """What a stream over such values gives; None if only Spark can tell."""
+    """The results of a stream over such values; None if only Spark can tell."""
     if clauses.join is not None or clauses.fill is not None or clauses.key:
         return None
     if not isinstance(clauses.window, Interval | Session):
@@ -57,7 +57,7 @@ def given(clauses: Clauses, stages: Stages, values: Values) -> Given | None:
 
 
 def _inputs(clauses: Clauses, stages: Stages, values: Values) -> dict[str, pa.DataType] | None:
-    """The types of what aggregates take, of keys, and of the event time, by their names in the stages."""
+    """The types of aggregates' inputs, of keys, and of the event time, by their names in the stages."""
     chosen = [*stages.columns, *((item.text, item.name) for item in clauses.partition)]
     time = RECORD_TIME if clauses.by_clock else clauses.time
     chosen = [(text, name) for text, name in chosen if text != _ANY] + [(quoted(time), "__time")]
@@ -74,7 +74,7 @@ def _inputs(clauses: Clauses, stages: Stages, values: Values) -> dict[str, pa.Da
 
 
 def _result(call: Call, inputs: dict[str, pa.DataType]) -> pa.DataType | None:
-    """The type of an aggregate's result; None for one that is not known here."""
+    """The type of an aggregate's result; None if it is unknown here."""
     kinds = [inputs[name] for name in call.inputs]
     if len(kinds) != 1 or call.literals:
         return None

@@ -45,11 +45,11 @@ from barnabas.wire.streams.tokens import SyntaxProblem, problem
 from barnabas.wire.streams.windows import EventWindow, Interval, RowWindow, Session, StateWindow
 
 _LENGTHS = ("__length", "__step", "__offset_us")
-#: The types of a state. Of numbers with a fraction, equal ones may look different.
+#: The allowed types of a state. Equal numbers with fractions may look different, so they are not included.
 _STATES = frozenset(("tinyint", "smallint", "int", "bigint", "string", "boolean", "date", "timestamp"))
-#: The metadata by which Spark knows a column that a watermark closes.
+#: The metadata by which Spark recognizes a column with a watermark.
 _WATERMARK = "spark.watermarkDelayMs"
-# Names of relations are the session's: what one thread looks at must not be another one's.
+# Relations' names belong to the session: one thread's must not be mistaken for another's.
 _analysis = threading.Lock()
 _ALWAYS = ("_timestamp", "_partition", "_offset")
 
@@ -58,7 +58,7 @@ _RESULT, _WANTED = ("stream", "key", "value", "timestamp"), "wanted"
 
 
 class Planned(NamedTuple):
-    """What a stream gives: its results over nothing, what their values are, and which slots it needs."""
+    """A planned stream: its results over no rows, the form of their values, and the slots that it needs."""
 
     results: DataFrame
     value_format: str
@@ -67,7 +67,7 @@ class Planned(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A stream among those that share a plan: its number there, and the offsets before which it takes no record."""
+    """One of the streams that share a plan: its number there, and the offsets before which it takes no record."""
 
     number: int
     clauses: Clauses
@@ -76,7 +76,7 @@ class Member(NamedTuple):
 
 
 class MemberError(QueryError):
-    """One of the streams that share a plan cannot be: that of this number."""
+    """One of the streams that share a plan, the one with this number, is not possible."""
 
     def __init__(self, number: int, error: str) -> None:
         super().__init__(error)
@@ -84,7 +84,7 @@ class MemberError(QueryError):
 
 
 def parsed(text: str) -> tuple[Clauses, Stages]:
-    """A stream's text as clauses and stages. Raises QueryError, with the place."""
+    """A stream's text as clauses and stages. Raises QueryError, with the position."""
     try:
         clauses = parse_stream(text)
         return clauses, stages_of(clauses)
@@ -93,16 +93,16 @@ def parsed(text: str) -> tuple[Clauses, Stages]:
 
 
 def period_of(clauses: Clauses) -> Interval | None:
-    """The period of windows that go by the clock."""
+    """The period of windows that follow the clock."""
     return clauses.window if clauses.by_clock and isinstance(clauses.window, Interval) else None
 
 
 def source_schema(values: Values, joined: Values | None = None, *, by_clock: bool = False) -> StructType:
-    """The columns that a stream may name of its source, the marks', the time by the clock, and the other topic's.
+    """The columns that a stream may name: the source's, the mark's, the clock's, and the other topic's.
 
-    A topic with a schema has its columns, and the parts of records but the value. All are read whatever a stream names:
-    whether a record fits its topic's schema does not depend on who asks. Raises QueryError for a schema that does not
-    parse.
+    A topic with a schema has its columns, and the parts of records without the value. All are read, whatever a stream
+    names: whether a record fits its topic's schema must not depend on the reader. Raises QueryError for a schema that
+    does not parse.
     """
     typed = value_columns(values)
     names = [name for name in PARTS if name in _ALWAYS or not typed.names or name != "_value"]
@@ -123,9 +123,9 @@ def _columns(kinds: Mapping[str, str]) -> list[StructField]:
 def check(
     spark: SparkSession, clauses: Clauses, stages: Stages, values: Values, joined: Values | None = None
 ) -> Planned:
-    """What a stream over such values would give; `joined` are those of the topic that its source is joined with.
+    """The results of a stream over such values; `joined` are those of the topic that its source is joined with.
 
-    Raises QueryError for one that cannot be.
+    Raises QueryError if the stream is not possible.
     """
     frame = spark.createDataFrame([], source_schema(values, joined, by_clock=clauses.by_clock))
     with _analysis:
@@ -137,7 +137,7 @@ def check(
 
 
 def reading(spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], values: Values) -> Reading | None:
-    """What a query of these streams reads; None for all columns, record by record. Raises QueryError."""
+    """What a query of these streams reads; None means all columns, record by record. Raises QueryError."""
     clauses = members[0].clauses
     if clauses.join is not None:
         return None
@@ -149,19 +149,21 @@ def reading(spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot
 
 
 def results_of(batch: DataFrame) -> DataFrame:
-    """The results in a batch of `planned`. A condition there would be moved by Spark to the records, as one on what is
-    grouped by, and let pass what is in the state already."""
+    """The results in a batch of `planned`.
+
+    A condition there would not work: Spark would apply it to the records, like one on grouping columns, and so let pass
+    what is already in the state.
+    """
     return batch.where(_WANTED).select(*_RESULT)
 
 
 def planned(
     spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], frame: DataFrame, values: Values
 ) -> Running:
-    """The windows of streams over `frame`, whose columns are those of `source_schema`. Results have the stream's
-    number, key, value and timestamp. The streams have the same kind of window, event time, watermark, bound of times in
-    the future, and join.
+    """The windows of streams over `frame`, which has the columns of `source_schema`.
 
-    Raises QueryError.
+    Results have the stream's number, key, value and timestamp. The streams share the kind of window, the event time,
+    the watermark, the limit for future times, and the join. Raises QueryError.
     """
     with _analysis:
         frame = with_other(frame, members[0].clauses)
@@ -192,7 +194,7 @@ def planned(
 
 
 class Logged:
-    """Streams over records that do not stream; `frame` has the columns of `source_schema`. Raises QueryError."""
+    """Streams over records that are not streamed; `frame` has the columns of `source_schema`. Raises QueryError."""
 
     def __init__(
         self, spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot], frame: DataFrame, values: Values
@@ -200,7 +202,7 @@ class Logged:
         self._spark, self._slots = spark, slots
         with _analysis:
             self._wanted = [_wanted(spark, member, frame, values) for member in members]
-            #: A row for each record, stream and window, with the window's first microsecond as `__start`.
+            #: A row for each record, stream and window, with the window's start in microseconds as `__start`.
             self.windows = _windowed(self._wanted, _rows(self._wanted, slots, frame))
 
     def results(self, windows: DataFrame) -> DataFrame:
@@ -210,15 +212,18 @@ class Logged:
 
 
 class Running(NamedTuple):
-    """Streams over a streaming frame: the rows that each batch of the query has, and their results."""
+    """Streams over a streaming frame: the rows in each batch of the query, and their results."""
 
     rows: DataFrame
     results_of: Callable[[DataFrame], DataFrame]
 
 
 class _Wanted(NamedTuple):
-    """What a stream wants of a record: whether it is one for it, its keys with their types, its slots' inputs, and what
-    it is for a window that records open and close."""
+    """What a stream needs from a record.
+
+    That is whether it takes the record, its keys with their types, its slots' inputs, and the record's role in a window
+    that records open and close.
+    """
 
     member: Member
     condition: Column
@@ -247,7 +252,7 @@ def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Value
         condition = condition & F.col(quoted(join.name)).isNotNull()
     if member.starts:
         starts = F.array(*(F.lit(start).cast("bigint") for start in member.starts))
-        first = F.get(starts, F.col("_partition"))  # none for a partition that the source got later
+        first = F.get(starts, F.col("_partition"))  # null for a partition that was added to the source later
         condition = condition & F.coalesce(F.col("_offset") >= first, F.lit(True))
     keys = tuple((name, *columns[name]) for name in stages.keys)
     marks = [columns[f"{MARK}{number}"] for number in range(len(clauses.marks))]
@@ -263,7 +268,7 @@ def _wanted(spark: SparkSession, member: Member, frame: DataFrame, values: Value
 
 
 def _state(member: Member, column: Column, kind: str) -> Column:
-    """A state as text. Raises MemberError for values that are not equal or unequal for good."""
+    """A state as text. Raises MemberError for values whose equality is not certain."""
     if kind not in _STATES and not kind.startswith("decimal"):
         what = f"STATE_WINDOW is over whole numbers, texts, booleans, dates and times, and this is a {kind}"
         raise MemberError(member.number, str(problem(member.clauses.text, member.clauses.marks[0][0].start, what)))
@@ -271,7 +276,7 @@ def _state(member: Member, column: Column, kind: str) -> Column:
 
 
 def _event(member: Member, number: int, column: Column, kind: str) -> Column:
-    """Whether a record begins or ends an event, as text. Raises MemberError for what is no condition."""
+    """Whether a record begins or ends an event, as text. Raises MemberError if it is not a condition."""
     if kind != "boolean":
         what = f"expected a condition, and this is a {kind}"
         raise MemberError(member.number, str(problem(member.clauses.text, member.clauses.marks[number][0].start, what)))
@@ -281,7 +286,7 @@ def _event(member: Member, number: int, column: Column, kind: str) -> Column:
 def _planned(
     spark: SparkSession, wanted: Sequence[_Wanted], slots: Sequence[Slot], frame: DataFrame
 ) -> tuple[list[Selected], DataFrame]:
-    """The results over a frame; over none of its rows, if they pass through an operator of ours."""
+    """The results over a frame; over an empty one if they pass through an operator of ours."""
     clauses, rows = wanted[0].member.clauses, _rows(wanted, slots, frame)
     if isinstance(clauses.window, RowWindow):
         made = _made(slots, windows_of(spark.createDataFrame([], CLOSED), _all_inputs(slots)))
@@ -293,7 +298,7 @@ def _planned(
 
 
 def _made(slots: Sequence[Slot], rows: DataFrame) -> DataFrame:
-    """The slots of windows, of their records."""
+    """The windows' slots, computed from their records."""
     inputs = [[F.col(name) for name, _ in _inputs_of(number, slot)] for number, slot in enumerate(slots)]
     aggregates = [aggregate(slot, inputs[number]).alias(f"a{number}") for number, slot in enumerate(slots)]
     return rows.groupBy("__stream", "__w", "__keys").agg(*aggregates)
@@ -368,7 +373,7 @@ def _placed(each: _Wanted, slots: Sequence[Slot]) -> Iterator[tuple[Input, int]]
 
 
 def _windowed(wanted: Sequence[_Wanted], rows: DataFrame) -> DataFrame:
-    """A row for each window that a record falls into, which ends at `__w`; of sessions Spark makes them."""
+    """A row for each window that contains a record; `__w` is its end. Spark makes the sessions."""
     clauses = wanted[0].member.clauses
     if not isinstance(clauses.window, Interval):
         gap = F.concat(F.col("__length").cast("string"), F.lit(" microseconds"))
@@ -388,7 +393,7 @@ def _windowed(wanted: Sequence[_Wanted], rows: DataFrame) -> DataFrame:
 
 
 class _Result(NamedTuple):
-    """A stream's results: those of a window, over columns of `frame`."""
+    """A stream's results: a window's results, over columns of `frame`."""
 
     number: int
     outputs: Selected
@@ -422,7 +427,7 @@ def _results(spark: SparkSession, each: _Wanted, slots: Sequence[Slot], made: Da
 
 
 def _aggregates(each: _Wanted, made: DataFrame, at: Mapping[tuple[Slot, tuple[str, ...]], int]) -> dict[str, Column]:
-    """The results of the SELECT's aggregates, made of slots. Raises MemberError."""
+    """The results of the SELECT's aggregates, made from slots. Raises MemberError."""
     own = {key: F.col(f"a{place}") for key, place in at.items()}
     found = {column: result(own) for column, result in each.needs.results}
     fill = each.member.clauses.fill
@@ -442,7 +447,7 @@ def _aggregates(each: _Wanted, made: DataFrame, at: Mapping[tuple[Slot, tuple[st
 
 
 def _together(spark: SparkSession, found: Sequence[_Result], made: DataFrame) -> DataFrame:
-    """One projection of the windows of all streams: a window is looked at as its own stream's only."""
+    """One projection of all streams' windows: each window is only projected by its own stream."""
     columns = [column(jvm_of(spark), alias) for each in found for alias in projected(each.frame)]
     result = F.lit(None)
     for each in found:
@@ -450,7 +455,7 @@ def _together(spark: SparkSession, found: Sequence[_Result], made: DataFrame) ->
         mine = (F.col("__stream") == each.number) & outputs.condition
         row = F.struct(outputs.key.alias("key"), outputs.value.alias("value"), outputs.timestamp.alias("timestamp"))
         result = F.when(mine, row).otherwise(result)
-    # All slots come out, whoever uses them: Spark leaves an aggregate out that nobody asks for, and its state with it.
+    # All slots are output, whoever uses them: Spark would drop an unused aggregate, together with its state.
     kept = [name for name in made.columns if name.startswith("a")]
     rows = made.select("__stream", *kept, *columns)
     rows = rows.select(F.col("__stream").alias("stream"), result.alias("__result"), *kept)
@@ -464,7 +469,7 @@ def _tags(clauses: Clauses, keys: Mapping[str, Column]) -> dict[str, Column]:
 
 
 def _key(columns: Mapping[str, Column]) -> Column:
-    """The default key of a result: what is grouped by, as text; of several columns a JSON object."""
+    """The default key of a result: the grouping value as text; for several columns, a JSON object."""
     if not columns:
         return F.lit(None).cast("string")
     if len(columns) == 1:
@@ -473,7 +478,7 @@ def _key(columns: Mapping[str, Column]) -> Column:
 
 
 def _outputs(spark: SparkSession, stages: Stages, windows: DataFrame) -> Selected:
-    """The results' columns. Raises QueryError."""
+    """The columns of the results. Raises QueryError."""
     known = [START, END, DURATION, *stages.keys]
     values = StructType([field for field in windows.schema.fields if field.name in known])
     try:
@@ -487,7 +492,7 @@ def _outputs(spark: SparkSession, stages: Stages, windows: DataFrame) -> Selecte
 
 
 def check_fits(topic: str, have: str, gives: str) -> None:
-    """Raises QueryError where a topic has other columns than a stream gives."""
+    """Raises QueryError if a topic's columns differ from those that a stream returns."""
     if have and _kinds(have) != _kinds(gives):
         raise QueryError(f"{topic} has the columns {have}, and the stream gives {gives}: use another topic")
 

@@ -15,39 +15,39 @@ from barnabas.wire.streams.windows import Interval, RowWindow, Session, Window
 
 
 class Quiet:
-    """What is known of a query's source."""
+    """What is known about a query's source."""
 
     def __init__(self, clauses: Clauses, windows: list[Window], now: float) -> None:
-        """`windows` are those of all of the query's streams, which have the same watermark and delay."""
+        """`windows` are those of all the query's streams, which share the watermark and delay."""
         self._delay, self._behind_ms = clauses.max_delay_ms / 1000, clauses.watermark_ms
         self._span_ms = max(map(_span, windows)) + (0 if clauses.join is None else clauses.join.within_ms + 1)
         self._has_state = isinstance(clauses.window, RowWindow) or clauses.fill is not None
         self._at = now
-        # What the batches before this start had is not known.
+        # What the batches before this start contained is unknown.
         self._may_wait = True
 
     def came(self, records: int, now: float) -> None:
-        """A batch had rows: so many records, and perhaps a mark."""
+        """A batch had rows: this many records, and perhaps a mark."""
         self._at = now
         self._may_wait = self._may_wait or records > 0
 
     def mark(self, now: float, watermark: int, last_mark: int, state_rows: int) -> int | None:
-        """The time of the mark that is to be set now; None for none. All that has come is in."""
+        """The time of the mark to set now; None for none. Everything that has come is in."""
         if now - self._at < self._delay or self.is_over(watermark, last_mark, state_rows):
             return None
         self._at, self._may_wait = now, False
         return watermark + self._behind_ms + self._span_ms + self._behind_ms
 
     def is_over(self, watermark: int, last_mark: int, state_rows: int) -> bool:
-        """Whether there is no mark to come, unless something else comes before it."""
+        """Whether no mark will come, unless something else comes first."""
         is_open = self._may_wait if self._has_state else state_rows > 0
-        # What came last was a mark, and it has closed all.
+        # The last thing that came was a mark, and it has closed everything.
         is_closed = watermark + self._behind_ms <= last_mark and not is_open
         return not self._delay or not watermark or is_closed
 
 
 def _span(window: Window) -> int:
-    """How long after its first record a window may be open."""
+    """How long a window may be open after its first record."""
     if isinstance(window, Interval):
         return window.length_ms
     return window.gap_ms if isinstance(window, Session) else 0

@@ -22,30 +22,30 @@ from barnabas.wire.streams.windows import Interval
 
 _ALWAYS = ("_timestamp", "_partition", "_offset", CORRUPT)
 _NUMBERS = frozenset(("tinyint", "smallint", "int", "bigint", "float", "double"))
-#: Types of which two values are one key only if they are the same bytes.
+#: Types whose values are equal only if their bytes are.
 _KEYS = frozenset(("string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "binary"))
 
 
 class Uses(NamedTuple):
-    """What a stream makes of the columns of its source."""
+    """How a stream uses the columns of its source."""
 
     needed: frozenset[str]
-    keys: frozenset[str]  # those that its condition and what is grouped by look at
-    time: str | None  # where the event time is a column as it is
+    keys: frozenset[str]  # those that its condition and its grouping use
+    time: str | None  # set if the event time is an unchanged column
     inputs: Mapping[
         str, str
-    ]  # of the aggregates: those that are a column as it is, or no column (a value that is there)
+    ]  # the aggregates' inputs that are unchanged columns, or no column (a value that is always there)
 
 
 class Reading(NamedTuple):
-    """What is read of the source: its columns, and those of them that the reader gives."""
+    """What is read from the source: its columns, and those of them that the reader adds."""
 
     schema: StructType
     panes: Panes | None = None
 
     @property
     def read(self) -> StructType:
-        """The columns with those that the reader adds, which come before the driver's own."""
+        """The columns, with those that the reader adds before the driver's own."""
         if self.panes is None:
             return self.schema
         fields = self.schema.fields
@@ -54,12 +54,12 @@ class Reading(NamedTuple):
 
     @property
     def panes_option(self) -> str:
-        """For the source."""
+        """The value of the source's option."""
         return msgspec.json.encode(self.panes).decode() if self.panes is not None else ""
 
 
 def uses_of(found: Resolved, keys: Sequence[str], columns: Sequence[str]) -> Uses:
-    """What the inputs of a stream look at; `columns` are the frame's."""
+    """The columns that a stream's inputs use; `columns` are the frame's."""
     names = {name.lower(): name for name in columns}
     of = {name: expression for name, _, expression in found.chosen}
     grouped = found.of_condition.union(*(references(of[key], names) for key in keys))
@@ -74,7 +74,7 @@ def uses_of(found: Resolved, keys: Sequence[str], columns: Sequence[str]) -> Use
 
 
 def _is_there(expression: Any) -> bool:
-    """Whether an expression is a value in the text, such as the 1 of count(*), but no null."""
+    """Whether an expression is a literal other than null, such as the 1 of count(*)."""
     return kind_of(expression) == "Alias" and kind_of(expression.child()) == "Literal" and not expression.nullable()
 
 
@@ -84,7 +84,7 @@ def reading_of(
     schema: StructType,
     own: Sequence[str],
 ) -> Reading:
-    """What a query of these streams reads of a source with the columns of `schema`, of which `own` are the driver's."""
+    """What a query of these streams reads from a source with the columns of `schema`; `own` are the driver's."""
     needed = frozenset[str]().union(_ALWAYS, own, *(uses.needed for _, _, uses, _ in members))
     panes = _panes_of(members, slots, schema) if CORRUPT in schema.names else None
     return Reading(StructType([field for field in schema.fields if field.name in needed]), panes)
@@ -93,7 +93,7 @@ def reading_of(
 def _panes_of(
     members: Sequence[tuple[Clauses, tuple[int, ...], Uses, Needs]], slots: Sequence[Slot], schema: StructType
 ) -> Panes | None:
-    """None where a stream needs its records one by one."""
+    """The panes; None if a stream needs its records one by one."""
     clauses, _, uses, _ = members[0]
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     keys = frozenset[str]().union(*(each.keys for _, _, each, _ in members))
@@ -124,7 +124,7 @@ def _is_key(kind: str) -> bool:
 
 
 def carrier_of(each: Input, uses: Uses, kinds: Mapping[str, str]) -> Carrier | None:
-    """What a row that stands for many has for an input; None where there is nothing."""
+    """The carrier that a row for many records has for an input; None if there is none."""
     column, function = uses.inputs.get(each.of[-1]), each.slot.function
     if column is None or each.of[0] == "count_if" or function not in ("count", "sum", "min", "max"):
         return None
@@ -137,7 +137,7 @@ def carrier_of(each: Input, uses: Uses, kinds: Mapping[str, str]) -> Carrier | N
 
 
 def carried(needs: Needs, uses: Uses, schema: StructType) -> Needs:
-    """The inputs of a stream over rows of which some stand for many."""
+    """A stream's inputs over rows, some of which stand for many records."""
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     found = []
     for each in needs.inputs:

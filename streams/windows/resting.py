@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-#: So many run on, and so long after the last record each does.
+#: How many queries keep running, and how long each does after the last record.
 AWAKE, REST_SECONDS = 4, 60.0
 
 
 class Query(Protocol):
-    """What is to be known of a query. `used_at` is when it had something to do."""
+    """What must be known about a query. `used_at` is when it last had something to do."""
 
     used_at: float
 
@@ -30,6 +30,6 @@ Q = TypeVar("Q", bound=Query)
 
 
 def resting(queries: Iterable[Q], at: float) -> set[Q]:
-    """Those that rest from now on."""
+    """The queries that rest from now on."""
     by_use = sorted(queries, key=lambda query: -query.used_at)
     return {query for query in by_use[AWAKE:] if at - query.used_at >= REST_SECONDS and query.may_rest()}

@@ -16,11 +16,11 @@ from barnabas.wire.streams.keys import GROUP
 
 
 def restored(copies: Copies, home: Home, streams: Mapping[str, StreamDefinition]) -> list[Group]:
-    """The queries of which there are copies, with their streams; their checkpoints are in their folders.
+    """The queries for which there are copies, with their streams. Their checkpoints are restored to their folders.
 
-    A stream is of a query if its last results were this one's. Streams that have left it since have other batches: they
-    get a query of their own. Raises QueryError if there are results and no copies at all, so that nothing begins anew
-    because a disk is not there; OSError, ClientError, and obstore's errors.
+    A stream belongs to a query if its last results came from it. Streams that have left it since have other batches, so
+    they get a query of their own. Raises QueryError if there are results but no copies at all, so that nothing starts
+    anew because a disk is missing; OSError, ClientError, and obstore's errors.
     """
     newest = copies.newest()
     topics = {member.topic for copy in newest for member in copy.group.members} | streams.keys()
@@ -35,7 +35,7 @@ def restored(copies: Copies, home: Home, streams: Mapping[str, StreamDefinition]
         )
     groups: list[Group] = []
     placed: set[str] = set()
-    # One that has left another query may have had no batch since: its results are this one's.
+    # A query that has split off may have had no batch since then: its results are those of the original.
     for copy in sorted(newest, key=lambda copy: not copy.group.was):
         by_batch: dict[int, list[Joined]] = {}
         for member in copy.group.members:

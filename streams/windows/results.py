@@ -18,8 +18,9 @@ _PLACE = "__place"
 
 
 def batch_results(results_of: Callable[[DataFrame], DataFrame], expired: Expired | None, tasks: int) -> ResultsOf:
-    """The results of a batch's rows, which so many tasks make, and those of the windows that are calculated again, in
-    one partition, by the time of their records. Of equal times they come as they were made.
+    """The results of a batch's rows, made by `tasks` tasks, together with those of recalculated windows.
+
+    They are in one partition, ordered by the time of their records, and for equal times in the order of their creation.
     """
 
     def found(rows: DataFrame, batch: int) -> DataFrame:

@@ -23,9 +23,9 @@ from barnabas.wire.streams.windows import RowWindow
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
-#: The keys of a stream are in so many parts.
+#: The number of parts into which a stream's keys are divided.
 PARTS = 64
-#: What the reason begins with why a stream with too much state has stopped.
+#: The beginning of the reason when a stream has stopped because of too much state.
 OUTGROWN = "a part of its state has"
 CLOSED = (
     "__stream int, __keys string, __number bigint, __start bigint, __end bigint, "
@@ -39,7 +39,7 @@ _kept = msgspec.msgpack.Decoder(dict[str, Of])
 
 
 def closed_rows(rows: DataFrame, time: str, inputs: Iterable[str], window: RowWindow, most_rows: int) -> DataFrame:
-    """The records of the windows that close, of a streaming frame: with the columns of `CLOSED`.
+    """The records of closing windows in a streaming frame, with the columns of `CLOSED`.
 
     `rows` has the event time with its watermark, the inputs, and `__stream`, `__keys`, `__mark`, `__partition`,
     `__offset`.
@@ -61,7 +61,7 @@ def closed_rows(rows: DataFrame, time: str, inputs: Iterable[str], window: RowWi
 
 
 def windows_of(closed: DataFrame, inputs: Iterable[tuple[str, str]]) -> DataFrame:
-    """The records of windows, with their inputs and the window as `__w`; of a batch."""
+    """The records of a batch's windows, with their inputs and the window as `__w`."""
     schema = ", ".join(f"{name} {kind}" for name, kind in inputs)
     window = F.struct(
         F.timestamp_micros("__start").alias("start"), F.timestamp_micros("__end").alias("end"), F.col("__number")
@@ -78,13 +78,13 @@ def windows_of(closed: DataFrame, inputs: Iterable[tuple[str, str]]) -> DataFram
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What Spark calls for each part into which records have come, or for whose waiting records it is time."""
+    """Spark calls this for each part with new records, or whose waiting records are due."""
 
     window: RowWindow
     most_rows: int
 
     def __call__(self, key: tuple[Any, ...], frames: Iterable[Frame], state: GroupState) -> Iterator[Frame]:
-        """The records of the windows that close. Raises RuntimeError where there is more state than there may be."""
+        """The records of closing windows. Raises RuntimeError if the state exceeds its limit."""
         kept: dict[str, Of] = _kept.decode(state.get[0]) if state.exists else {}
         new: dict[str, list[Row]] = {}
         for frame in frames:
@@ -102,7 +102,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def _keep(state: GroupState, kept: dict[str, Of], most_rows: int) -> None:
-    """Keep what is to be kept, and have Spark call again when the watermark reaches the next record that waits."""
+    """Store the state, and have Spark call again when the watermark reaches the next waiting record."""
     rows = sum(map(len, kept.values()))
     if rows > most_rows:
         raise RuntimeError(
@@ -120,7 +120,7 @@ def _keep(state: GroupState, kept: dict[str, Of], most_rows: int) -> None:
 
 
 def encoded(kept: Mapping[str, Any]) -> bytes:
-    """What is kept of a part. Raises RuntimeError for too much of it."""
+    """The state of a part. Raises RuntimeError if it is too large."""
     found = msgspec.msgpack.encode(kept)
     if len(found) > limits.MAX_PART_BYTES:
         raise RuntimeError(
@@ -131,7 +131,7 @@ def encoded(kept: Mapping[str, Any]) -> bytes:
 
 
 def _frame(stream: int, found: Iterable[tuple[str, list[Row]]]) -> Frame:
-    """The records of windows, which have a number: two of a key may have the same times."""
+    """The records of windows, which are numbered, because two windows of a key may have the same times."""
     import pandas as pd  # type: ignore[import-untyped]
 
     rows = [

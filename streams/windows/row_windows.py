@@ -22,12 +22,12 @@ import msgspec
 
 from barnabas.wire.streams.windows import CountWindow, EventWindow, Least, RowWindow, StateWindow
 
-#: What a record is for an event window.
+#: A record's role in an event window.
 STARTS, ENDS = "s", "e"
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True):
-    """A record: its event time in microseconds, its place, what it is for its window, and the aggregates' inputs.
+    """A record: its event time in microseconds, its position, its mark, and the aggregates' inputs.
 
     The mark is the state as text, or which of `STARTS` and `ENDS` the record is; null for a null state.
     """
@@ -40,7 +40,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Of(msgspec.Struct, array_like=True):
-    """What is kept of one key: records before which others may come, and those of the open window."""
+    """The state of one key: records that others may still precede, and those of the open window."""
 
     waiting: list[Row] = msgspec.field(default_factory=list)
     open: list[Row] = msgspec.field(default_factory=list)
@@ -53,7 +53,7 @@ _ORDER = attrgetter("at", "partition", "offset")
 
 
 def advance(window: RowWindow, of: Of, new: Iterable[Row], watermark: int) -> Iterator[list[Row]]:
-    """Take records of a key, and give the windows that close up to the watermark (in microseconds): their records."""
+    """Take records of a key, and yield the records of windows that close up to the watermark (in microseconds)."""
     waiting = sorted([*of.waiting, *new], key=_ORDER)
     ready = next((number for number, row in enumerate(waiting) if row.at > watermark), len(waiting))
     of.waiting = waiting[ready:]
@@ -65,7 +65,7 @@ def advance(window: RowWindow, of: Of, new: Iterable[Row], watermark: int) -> It
 
 
 def _take(window: RowWindow, of: Of, row: Row) -> Iterator[list[Row]]:
-    """The windows that close with a record."""
+    """The windows that a record closes."""
     if isinstance(window, StateWindow):
         if row.mark is None:
             return

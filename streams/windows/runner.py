@@ -49,33 +49,33 @@ from barnabas.wire.streams.keys import GROUP, RUNNING
 from barnabas.wire.streams.plan import StreamPlan
 from barnabas.wire.streams.windows import RowWindow
 
-# After this long without a sign of life the broker aborts a transaction. A batch writes for some seconds at most.
+# The broker aborts a transaction after this long without a sign of life. A batch writes for some seconds at most.
 _TRANSACTION_MS = 120_000
-# A query is behind if it has not read what was there so long ago, and its lag has not become less: a batch may wait.
+# A query is behind if it has not read what was there this long ago, and its lag has not decreased: a batch may wait.
 _BEHIND_SECONDS = 30.0
-# The state of several streams is counted again when it has grown by a tenth: that reads all of it.
+# Several streams' state is counted again when it has grown by a tenth, because counting reads all of it.
 _COUNT_AGAIN = 1.1
 _SHOWN_ID = 8
 
 
 class Home(NamedTuple):
-    """Where streams live: the broker, its data directory, and what the driver may write there."""
+    """The environment of streams: the broker, its data directory, and what the driver may write there."""
 
     server: str
     data_dir: str
-    #: The transactional id of the driver, with which those of its queries begin.
+    #: The driver's transactional id, with which its queries' ids begin.
     writer_id: Callable[[], str]
-    #: Appends to the log that broker and driver share, over these connections.
+    #: Appends to the log shared by broker and driver, over these connections.
     note: Callable[[StreamBatch, Cluster], None]
     #: Tells the operator: level, event, fields.
     say: Callable[..., None]
-    #: Of the checkpoints, if there are to be any.
+    #: Copies of the checkpoints, if wanted.
     copies: Copies | None = None
     limits: Limits = Limits()
 
 
 class Runner:
-    """Starts and stops in one thread, which may take seconds; `look` and `told` are for another one."""
+    """Runs one query. It starts and stops in one thread, which may take seconds; another calls `look` and `told`."""
 
     def __init__(
         self, session: SparkSession, home: Home, group: Group, definitions: Mapping[str, StreamDefinition]
@@ -96,18 +96,19 @@ class Runner:
         self._late = self._ignored = 0
         self.state_rows = self._counted_rows = 0
         self._behind_at, self._behind_by = 0.0, 0
-        self._were: dict[TopicPartition, int] = {}  # the source's ends then
+        self._were: dict[TopicPartition, int] = {}  # the source's ends at that time
         self._quiet: Quiet | None = None
         self._by_clock = False
-        #: How many rows of state each stream may have, by topic.
+        #: The limit of each stream's rows of state, by topic.
         self.most_rows: dict[str, int] = {}
-        #: How each stream is doing, and how far the query is in its source: before it starts only its checkpoint knows.
+        #: The state of each stream, and the query's position in its source: before the start, only the checkpoint knows
+        #: it.
         self.streams = {topic: Health() for topic in definitions}
         self.ends: dict[TopicPartition, int] | None = None
-        #: When there was something to do, by `health.now`.
+        #: When there was last something to do, by `health.now`.
         self.used_at = -math.inf
-        self._is_settled: bool | None = None  # of a query that does not run; None where nobody has looked
-        self._is_quiet = False  # of one that has run before: whether there was no mark to come
+        self._is_settled: bool | None = None  # for a query that is not running; None if nobody has checked
+        self._is_quiet = False  # for one that has run before: whether no mark was to come
 
     @property
     def source(self) -> StreamPlan:
@@ -116,16 +117,16 @@ class Runner:
 
     @property
     def batches(self) -> int:
-        """How many batches are done. Raises OSError."""
+        """How many batches are completed. Raises OSError."""
         return batches.last_batch(self.folder.checkpoint, batches.COMMITS) + 1
 
     @property
     def runs(self) -> bool:
-        """Whether it is to run: its streams run, or rest together."""
+        """Whether it should run. Its streams run or are paused together."""
         return all(definition.state == RUNNING for definition in self.definitions.values())
 
     def change(self, group: Group, definitions: Mapping[str, StreamDefinition]) -> None:
-        """Have it other streams. It does not run meanwhile."""
+        """Give it other streams. It does not run meanwhile."""
         self.group, self.definitions = group, dict(definitions)
         self.streams = {topic: self.streams.get(topic) or Health() for topic in definitions}
         self.health.changed()
@@ -134,7 +135,7 @@ class Runner:
     # --- starting and stopping ----------------------------------------------------------------------------------------
 
     def open(self) -> int:
-        """Take the transactional id over, and find out how many batches are in. Raises QueryError, ClientError."""
+        """Take over the transactional id, and find the number of committed batches. Raises QueryError, ClientError."""
         if self._producer is None:
             self.folder.make()
             self.folder.mend()
@@ -157,14 +158,14 @@ class Runner:
         return first
 
     def _restore(self, copies: Copies, positions: Mapping[str, Committed]) -> None:
-        """Put the newest copy of the checkpoint into the place of one that is gone."""
+        """Restore the newest copy of a checkpoint that is gone."""
         if any(is_begun(member, positions.get(member.topic)) for member in self.group.members):
             batch = copies.restore(self.group.id, self.folder)
             if batch is not None:
                 self._home.say("info", "stream.restored", query=self.group.id, batch=batch)
 
     def _make_again(self, cluster: Cluster, first: int) -> None:
-        """Have the batches made again that the checkpoint misses. Raises QueryError."""
+        """Have the batches repeated that the checkpoint lacks. Raises QueryError."""
         begins = self.folder.planned_offsets()
         earliest = list_offsets(cluster, list(begins), EARLIEST)
         gone = [f"{topic}-{number}" for (topic, number), at in begins.items() if earliest[topic, number] > at]
@@ -177,9 +178,9 @@ class Runner:
         self._home.say("info", "stream.batches_again", query=self.group.id, batches=count)
 
     def start(self, now: float, trigger_ms: int) -> None:
-        """Go on where the streams are. `trigger_ms` are at least between two batches that read.
+        """Continue from the streams' positions. `trigger_ms` is the least time between two batches that read.
 
-        Raises QueryError, ClientError, and Spark's.
+        Raises QueryError, ClientError, and Spark's errors.
         """
         first = self.open()
         assert self._producer is not None
@@ -232,7 +233,7 @@ class Runner:
         )
 
     def _note_batch(self, batch: int) -> None:
-        """Note what a batch reads, so that it can be made again. Raises OSError, ClientError."""
+        """Note what a batch reads, so that it can be repeated. Raises OSError, ClientError."""
         if self._home.copies is not None and self._producer is not None:
             text = batches.text_of(self.folder.checkpoint, batch)
             self._home.note(StreamBatch(self.group.id, batch, text), self._producer.cluster)
@@ -255,20 +256,20 @@ class Runner:
         return all(end <= starts[number] if number < len(starts) else not end for (_, number), end in ends.items())
 
     def _begins(self) -> dict[TopicPartition, int]:
-        """From where on it takes the records of its sources."""
+        """The offsets from which it takes its sources' records."""
         return msgspec.structs.replace(self.source, starts=self.group.starts).begins_at
 
     def hold(self) -> None:
-        """Have it plan no batch with new records until it is released. Raises OSError."""
+        """Make it plan no batch with new records until it is released. Raises OSError."""
         self.folder.make()
         Path(self.folder.hold_file).touch()
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         Path(self.folder.hold_file).unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """End the query, and the transaction that it may have open. Raises ClientError."""
+        """End the query and any open transaction of it. Raises ClientError."""
         self._is_quiet, self._is_settled = self._has_no_mark(), None
         query, self._query = self._query, None
         producer, self._producer = self._producer, None
@@ -281,7 +282,7 @@ class Runner:
                 producer.cluster.close()
 
     def abandon(self) -> None:
-        """End the query with the driver: whoever comes next ends the transaction."""
+        """End the query together with the driver: the next driver ends the transaction."""
         query, self._query = self._query, None
         if query is not None:
             try:
@@ -292,9 +293,9 @@ class Runner:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def look(self, now: float, source_ends: Mapping[TopicPartition, int]) -> str | None:
-        """Take note of how it is doing; the reason if the query has ended by itself.
+        """Note how it is doing. Returns the reason if the query has ended by itself.
 
-        Raises QueryError where it must not go on.
+        Raises QueryError if it must not continue.
         """
         query, sink = self._query, self._sink
         if query is None or sink is None:
@@ -322,14 +323,15 @@ class Runner:
         return None
 
     def know_place(self) -> None:
-        """Find out how far it is, if it has not run yet."""
+        """Find out its position, if it has not run yet."""
         if self.ends is None:
-            with contextlib.suppress(QueryError):  # its start will say so
+            with contextlib.suppress(QueryError):  # its start will report that
                 self.ends = self.folder.planned_offsets()
 
     def may_rest(self) -> bool:
-        """Whether it would do nothing if it ran, as far as that is known; before the end of its source is known, it
-        waits for that.
+        """Whether it would do nothing if it ran, as far as that is known.
+
+        Before its source's end is known, it waits for that.
         """
         if self.health.lag or self.health.error is not None:
             return False
@@ -340,14 +342,14 @@ class Runner:
         return self._is_settled and (self._is_quiet or self._has_no_mark())
 
     def _has_no_mark(self) -> bool:
-        """Whether no mark is to come, if no record does."""
+        """Whether no mark will come without records."""
         if self.folder.last_batch() < 0:
             return True
         if self._query is not None and self._quiet is not None and not self._by_clock:
             return self._quiet.is_over(self._watermark or 0, read_mark(self.folder.close_file), self.state_rows)
         try:
             clauses, _ = parsed(next(iter(self.definitions.values())).text)
-        except QueryError:  # its start will say so
+        except QueryError:  # its start will report that
             return False
         return not clauses.max_delay_ms and not clauses.by_clock
 
@@ -356,7 +358,7 @@ class Runner:
         if watermark is not None:
             self._watermark = _millis(watermark)
         if "addBatch" not in progress.durationMs or progress.batchId <= self._batch:
-            return  # it only says that nothing has come
+            return  # it only reports that nothing has come
         self._batch = progress.batchId
         took = progress.durationMs.get("triggerExecution", 0) - progress.durationMs.get("latestOffset", 0)
         self.health.ran(now, 0, 0, took / 1000)
@@ -375,15 +377,17 @@ class Runner:
                 self.ends = ends_of(json.loads(source.endOffset))
 
     def is_to_count(self) -> bool:
-        """Whether a stream may have more state than it may: all together have more than one may, and more than when
-        they were counted last."""
+        """Whether some stream may exceed its state limit.
+
+        That is possible if all together exceed the limit of one, and have grown since they were last counted.
+        """
         if self.state_rows <= min(self.most_rows.values(), default=MAX_STATE_ROWS):
             self._counted_rows = 0
             return False
         return self.state_rows > self._counted_rows * _COUNT_AGAIN
 
     def outgrown(self) -> dict[str, str]:
-        """The streams that have more state than they may, and what to say of it."""
+        """The streams that exceed their state limits, and the messages about them."""
         self._counted_rows = self.state_rows
         rows = Counter({self.group.members[0].number: self.state_rows})
         if len(self.group.members) > 1:
@@ -398,7 +402,7 @@ class Runner:
         }
 
     def count_lag(self, source_ends: Mapping[TopicPartition, int], now: float) -> None:
-        """Take note of how far the source is, and whether the query keeps up with it."""
+        """Note how far the source is, and whether the query keeps up with it."""
         at = self._begins() | (self.ends or {})
         if self.ends is None or not at.keys() <= source_ends.keys():
             self.health.lag = None
@@ -416,7 +420,7 @@ class Runner:
             self._behind_at, self._behind_by, self._were = now, lag, mine
 
     def _close_quiet(self, now: float) -> None:
-        """Close the windows of a topic into which nothing has come for MAX_DELAY."""
+        """Close the windows of a topic that has had no records for MAX_DELAY."""
         if self._quiet is None or self.health.lag != 0:
             return
         mark = self._quiet.mark(now, self._watermark or 0, read_mark(self.folder.close_file), self.state_rows)
@@ -424,11 +428,12 @@ class Runner:
             write_mark(self.folder.close_file, mark)
 
     def told(self, definition: StreamDefinition, now: float, state: str, why: str | None = None) -> StreamStatus:
-        """The figures of a stream: its results are its own, the others those of all that share its query. `why` is what
-        keeps it from running, but for an error.
+        """The figures of a stream. Its results are its own; the other figures are shared by all streams of its query.
+
+        `why` is what keeps it from running, other than an error.
         """
         topic, shared = definition.topic, self.health
-        own = self.streams.get(topic) or Health()  # it may have gone meanwhile
+        own = self.streams.get(topic) or Health()  # it may be gone meanwhile
         told = own.told(now, topic, self.source.source)
         return StreamStatus(
             topic=topic,
@@ -449,11 +454,11 @@ class Runner:
 
 
 def _most_rows(member: Member) -> int:
-    """How many rows of state a stream may have. Windows that records open and close count their own (row_plan.py)."""
+    """The limit of a stream's rows of state. Windows that records open and close count their own (row_plan.py)."""
     return sys.maxsize if isinstance(member.clauses.window, RowWindow) else member.clauses.max_state_rows
 
 
 def _millis(text: str) -> int:
-    """A time as Spark's progress has it, in ms since 1970."""
+    """A time from Spark's progress, in ms since 1970."""
     at = datetime.datetime.fromisoformat(text)
     return int(at.timestamp() * 1000)

@@ -22,25 +22,25 @@ _SETTINGS = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": str(MAX_STATE_MEMORY_MB),
-    # Spark's own choice for a local folder starts about 60 processes (chmod, readlink, stat) for a batch. This one has
-    # local_files.py below it, which starts none.
+    # Spark's default for a local folder starts about 60 processes (chmod, readlink, stat) per batch. This manager uses
+    # local_files.py, which starts none.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
     "FileSystemBasedCheckpointFileManager",
-    # It refuses an operator with state behind an aggregate, for the sake of time-outs, which fill.py has none of. The
-    # plans are ours, and all of them are tested.
+    # It refuses a stateful operator after an aggregate because of time-outs, which fill.py does not have. The plans are
+    # ours, and all of them are tested.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
     "spark.sql.streaming.stopTimeout": "10000",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
-    # The log is also read in batch (expired.py), by a reader that takes filters.
+    # The log is also read in batch mode (expired.py), by a reader that takes filters.
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 
 
 def streams_session(spark: SparkSession) -> SparkSession:
-    """The session for all streams in the JVM of `spark`, made once: Spark takes a source of a name once.
+    """The session for all streams in the JVM of `spark`, created once: Spark registers a source's name once.
 
-    Raises WalError where the workers' Python cannot run the source.
+    Raises WalError if the workers' Python cannot run the source.
     """
     application = str(spark.sparkContext.applicationId)
     if application not in _made:
@@ -55,7 +55,7 @@ def streams_session(spark: SparkSession) -> SparkSession:
 
 
 def set_tasks(session: SparkSession, count: int) -> None:
-    """Have so many tasks keep the state of the next query that is started: it takes the settings of that moment."""
+    """Make this many tasks hold the state of the next query to start, which takes the settings of that moment."""
     session.conf.set(_TASKS, str(count))
 
 

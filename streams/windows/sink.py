@@ -37,13 +37,13 @@ _REPORT_SCHEMA = pa.schema([pa.field("topic", pa.string()), pa.field("written", 
 _FLUSH_BYTES = 4 << 20
 _TIMEOUT_MS = 60_000
 _PATIENCE_SECONDS = 30.0
-# A worker serves many tasks.
+# A worker runs many tasks.
 _clusters: dict[str, Cluster] = {}
 _paces: dict[tuple[str, Limits], Pace] = {}
 
 
 class Target(NamedTuple):
-    """The topic that a stream writes."""
+    """The topic that a stream writes to."""
 
     topic: str
     partitions: int
@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 
 class TransactionSink:
-    """What Spark calls for each batch of the streams of a query."""
+    """Spark calls this for each batch of a query's streams."""
 
     def __init__(
         self,
@@ -63,17 +63,17 @@ class TransactionSink:
         results_of: Callable[[DataFrame, int], DataFrame],
         limits: Limits,
     ) -> None:
-        """`note` is called with each batch before it is in; `results_of` takes the results out of its rows."""
+        """`note` is called with each batch before its commit; `results_of` extracts the results from its rows."""
         self._producer, self._server, self._targets, self._folder = producer, server, targets, folder
         self._note, self._results_of, self._limits = note, results_of, limits
         self.next_batch = 0
-        #: By topic, how many results have been written.
+        #: How many results have been written, by topic.
         self.rows = dict.fromkeys((target.topic for target in targets.values()), 0)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Write a batch. Raises what ends the query: it is begun anew then."""
+        """Write a batch. Whatever it raises ends the query, which is then started again."""
         if batch < self.next_batch:
-            rows.write.format("noop").mode("overwrite").save()  # its state is made by its rows being made
+            rows.write.format("noop").mode("overwrite").save()  # computing its rows updates its state
             return
         producer = self._producer
         targets = {member.number: target for member, target in self._targets.items()}
@@ -94,7 +94,7 @@ class TransactionSink:
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """The task's side: rows of stream, key, value and timestamp to the partitions of their keys."""
+    """The task's side: writes rows of stream, key, value and timestamp to the partitions of their keys."""
 
     server: str
     targets: dict[int, Target]
@@ -104,7 +104,7 @@ class Writer(msgspec.Struct, frozen=True):
     limits: Limits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all rows of the task; their number by topic."""
+        """Write all rows of the task. Yields their number by topic."""
         context = TaskContext.get()
         if context is not None and context.attemptNumber() > 0:
             raise RuntimeError("another attempt may have written some of the rows: the batch is written anew")
@@ -117,7 +117,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 class _Log:
-    """Rows that wait for each partition, and the numbers of those that are sent."""
+    """The waiting rows of each partition, and the numbers of sent ones."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -130,7 +130,7 @@ class _Log:
         self._pace.begin()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows; those that waited are sent when there are many."""
+        """Take rows. The waiting ones are sent when there are many."""
         if rows.num_rows:
             self._rows.append(rows)
             self._size += rows.nbytes
@@ -138,7 +138,7 @@ class _Log:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send the waiting rows."""
         if not self._rows:
             return
         rows = pa.Table.from_batches(self._rows).combine_chunks().to_batches()[0]

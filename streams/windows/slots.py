@@ -31,12 +31,12 @@ _OF_DOUBLES = frozenset(
     """.split()  # noqa: SIM905
 )
 _ORDERED = ("first", "last")
-#: `total` counts by adding up: a row may stand for many (panes.py).
+#: `total` counts by summing, because a row may stand for many records (panes.py).
 _LIGHT_ONES = ("count", "total", "sum", "min", "max")
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """An aggregate over columns of these types, with literals behind them."""
+    """An aggregate over columns of these types, followed by literals."""
 
     function: str
     kinds: tuple[str, ...]
@@ -44,12 +44,12 @@ class Slot(msgspec.Struct, frozen=True):
 
     @property
     def is_light(self) -> bool:
-        """Whether Spark keeps it in a hash table: its buffer has a fixed size. Others make it sort the rows."""
+        """Whether Spark keeps it in a hash table: its buffer has a fixed size. Others make Spark sort the rows."""
         return self.function in _LIGHT_ONES and self.kinds in ((_DOUBLE,), (_LONG,), (_BOOLEAN,))
 
 
-#: What counts rows, and what stands in its place in a query that is started now. The state of an older one has the
-#: first, whose type in the state is another one.
+#: The slot that counts rows, and its replacement in newly started queries. The state of an older query has the first
+#: one, whose type in the state differs.
 COUNT, TOTAL = Slot("count", (_BOOLEAN,)), Slot("total", (_LONG,))
 
 
@@ -57,7 +57,7 @@ def _some(*of: tuple[str, str, int]) -> Counter[Slot]:
     return Counter({Slot(function, (kind,)): number for function, kind, number in of})
 
 
-#: What a query has at least, so that a later stream finds its slots: one that is not used costs 8 bytes of a row.
+#: A query has at least these slots, so that a later stream finds its own: an unused one costs 8 bytes of a row.
 _LIGHT = _some(
     ("count", _BOOLEAN, 3),
     ("sum", _DOUBLE, 2),
@@ -67,7 +67,7 @@ _LIGHT = _some(
     ("min", _LONG, 1),
     ("max", _LONG, 1),
 )
-#: What it has besides if it sorts anyway.
+#: A query that sorts anyway has these, too.
 _ALL = _LIGHT + _some(
     ("first", _DOUBLE, 2),
     ("last", _DOUBLE, 2),
@@ -81,30 +81,30 @@ _ALL = _LIGHT + _some(
 
 
 class Input(NamedTuple):
-    """What a stream gives to a slot."""
+    """What a stream passes to a slot."""
 
     slot: Slot
     columns: tuple[Column, ...]
-    of: tuple[str, ...]  # the names of the inputs: two of the same slot and names are one
+    of: tuple[str, ...]  # the names of the inputs: two Inputs with the same slot and names are the same
 
 
 Result = Callable[[Mapping[tuple[Slot, tuple[str, ...]], Column]], Column]
 
 
 class Needs(NamedTuple):
-    """What a stream needs: its inputs, each once, and how the results of its calls are made of the slots'."""
+    """What a stream needs: each input once, and how its calls' results are made from the slots' results."""
 
     inputs: tuple[Input, ...]
     results: tuple[tuple[str, Result], ...]
 
     @property
     def slots(self) -> Counter[Slot]:
-        """How many there must be of each slot."""
+        """How many of each slot are needed."""
         return Counter(each.slot for each in self.inputs)
 
 
 def needs_of(calls: Iterable[Call], inputs: Mapping[str, tuple[Column, str]]) -> Needs:
-    """The slots of a stream's calls. `inputs` are the calls' columns and their types."""
+    """The slots for a stream's calls. `inputs` are the calls' columns and their types."""
     made: dict[tuple[Slot, tuple[str, ...]], Input] = {}
     results = []
     for call in calls:
@@ -118,7 +118,7 @@ def needs_of(calls: Iterable[Call], inputs: Mapping[str, tuple[Column, str]]) ->
 
 
 def slots_for(needs: Counter[Slot]) -> list[Slot]:
-    """The slots of a query that begins with a stream that needs these."""
+    """The slots of a new query for a stream that needs these."""
     light = is_light(needs)
     found = (needs | (_LIGHT if light else _ALL)).elements()
     return sorted((TOTAL if light and slot == COUNT else slot for slot in found), key=msgspec.json.encode)
@@ -130,12 +130,12 @@ def is_light(slots: Iterable[Slot]) -> bool:
 
 
 def fits(needs: Counter[Slot], slots: Sequence[Slot]) -> bool:
-    """Whether a stream that needs these can use a query's slots; one that needs no sorting takes none that sorts."""
+    """Whether a query's slots suffice for a stream that needs these; one that needs no sorting takes no sorting one."""
     return needs <= Counter(map(_serves, slots)) and is_light(needs) == is_light(slots)
 
 
 def _serves(slot: Slot) -> Slot:
-    """What a stream may need that a slot is for."""
+    """The need that a slot serves."""
     return COUNT if slot == TOTAL else slot
 
 
@@ -151,7 +151,7 @@ def places(needs: Needs, slots: Sequence[Slot]) -> dict[tuple[Slot, tuple[str, .
 
 
 def aggregate(slot: Slot, columns: Sequence[Column]) -> Column:
-    """The aggregate of a slot over its columns, which are null where nothing is given."""
+    """The aggregate of a slot over its columns, which are null if no stream passes anything."""
     if slot == TOTAL:
         return F.coalesce(F.sum(columns[0]), F.lit(0))
     if slot.function in _ORDERED:
@@ -172,7 +172,7 @@ _NAMES: dict[str, Callable[..., Column]] = {
 
 
 def _parts(call: Call, columns: list[Column], kinds: list[str]) -> tuple[list[Input], Result]:
-    """The inputs of a call, and how its result is made of theirs."""
+    """The inputs of a call, and how its result is made from theirs."""
     function, names, kind = call.function, call.inputs, kinds[0]
     value = columns[0]
     if function in ("count", "count_if"):
@@ -201,12 +201,12 @@ def _input(function: str, kind: str, value: Column, names: tuple[str, ...]) -> I
 
 
 def _counted(condition: Column, of: str, names: tuple[str, ...]) -> Input:
-    """What counts the rows that meet a condition; `of` says which condition on the inputs it is."""
+    """An input that counts the rows that meet a condition; `of` identifies the condition."""
     return Input(Slot("count", (_BOOLEAN,)), (F.when(condition, F.lit(True)),), (of, *names))
 
 
 def _wide(kind: str) -> str:
-    """The type in whose slot values of a type are kept."""
+    """The type of the slot for values of a type."""
     return _LONG if kind in _INTEGRAL else _DOUBLE if kind in _FLOATING else kind
 
 

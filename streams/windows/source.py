@@ -57,21 +57,21 @@ from barnabas.wire.streams.clauses import RECORD_TIME
 FORMAT = "barnabas-stream"
 _FILES, _RATE, _PERIOD, _JOINED = ("closefile", "holdfile", "replayfile"), "bytespersecond", "period", "joined"
 _PARSED, _PANES, _RULE = "parsed", "panes", "rule"
-#: The mark in an offset, and the ends of a table's partitions; they can be no topics' names.
+#: The mark in an offset, and the ends of a table's partitions. These cannot be topics' names.
 _MARK, _AT, _TABLE = "#close", "at", "#table"
-# Spark waits so long for a batch before it looks after other things, such as whether its query is to stop; and so long
-# when nothing has come for a while, when the source also rests between its looks.
+# How long Spark waits for a batch before it does other things, such as checking whether to stop the query; and how long
+# after a quiet period, when the source also rests between its looks.
 WAIT_SECONDS, QUIET_WAIT_SECONDS = 0.5, 1.0
 QUIET_SECONDS, REST_SECONDS = 10.0, 0.25
-# While there are records that wait for nothing, but may not be read yet.
+# The interval while there are records that wait for nothing, but may not be read yet.
 _LOOK_SECONDS = 0.05
-# Of a core, a look takes no more than a twentieth, however many partitions there are.
+# Looks take at most a twentieth of a core, however many partitions there are.
 _PARTS_OF_LOOKS = 20
-# The end of a log that is written moves a little later, and is asked for in any case after a while.
+# The end of a written log moves a little later; it is asked for again after a while in any case.
 _SETTLED_SECONDS, _ASK_SECONDS = 2.0, 5.0
-# A worker forgets a table that no task has asked for in this time.
+# A worker forgets a table that no task has requested for this long.
 _FORGET_SECONDS = 600.0
-# A worker serves many tasks. Of each table, when it was last asked for.
+# A worker runs many tasks. For each table, this has the time of the last request.
 _tables: dict[tuple[str, str], tuple[float, Table]] = {}
 
 
@@ -91,11 +91,11 @@ def read_mark(path: str) -> int:
 
 
 class StreamDataSource(WalDataSource):
-    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond`, `period`, `rule` and `joined`, and
-    the column of the marks as the schema's last; with a period that of the clock behind it, and then that of a join.
+    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond`, `period`, `rule` and `joined`.
 
-    With `parsed`, a value must fit all of these columns, and the schema has those of them that are needed. With
-    `panes`, some rows stand for many (panes.py); their columns are before that of the marks.
+    The schema's last column is that of the marks, followed by that of the clock if there is a period, and then by that
+    of a join. With `parsed`, a value must fit all of these columns, while the schema has only those that are needed.
+    With `panes`, some rows stand for many (panes.py); their columns come before that of the marks.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -127,13 +127,13 @@ class StreamDataSource(WalDataSource):
         return MarkedReader(self._options, rows, *self._files, rule=self._rule, times=self._times(inner), **more)
 
     def _times(self, inner: list[StructField]) -> Rows | None:
-        """Rows of nothing but the event time and the record's own; None where these are the same."""
+        """Rows with only the event time and the record's own; None if these are the same."""
         if self._rule.time == RECORD_TIME or not self._rule.ends:
             return None
         found = [field for field in inner if field.name.lower() == self._rule.time.lower()]
         own = [field for field in inner if field.name == OWN_TIME]
         values = StructType(found)
-        if self._options.format != "json":  # a field is found by what is before it
+        if self._options.format != "json":  # a field is found by what comes before it
             given = StructType.fromJson(json.loads(self._parsed)).fields if self._parsed else inner
             values = StructType([field for field in given if field.name not in META and field.name != CORRUPT])
         return rows_of(
@@ -164,7 +164,7 @@ class RecordsPartition(SplitPartition):
 
 
 class MarkedReader(StreamReader):
-    """Offsets are those of the `wal` source, the time of the last mark, and the ends of a table."""
+    """Offsets are those of the `wal` source, plus the time of the last mark, and the ends of a table."""
 
     def __init__(
         self,
@@ -181,8 +181,10 @@ class MarkedReader(StreamReader):
         rule: Rule = Rule(),  # noqa: B008  (frozen)
         times: Rows | None = None,
     ) -> None:
-        """`rate` is in bytes of the log per second; 0 for no limit. `ticks` are those of windows by the clock, `others`
-        the rows of a join. `times` makes rows of event times, where those are not the records' own.
+        """`rate` is in bytes of the log per second; 0 for no limit.
+
+        `ticks` are those of windows by the clock, `others` are the rows of a join. `times` makes rows of event times if
+        these are not the records' own.
         """
         super().__init__(options, rows)
         self._rule, self._times = rule, times
@@ -215,7 +217,7 @@ class MarkedReader(StreamReader):
         if self._others is None or not self._others.reads.is_table:
             return {}
         log_dir, _ = self._open()
-        with contextlib.suppress(NotReadyError):  # as it was then
+        with contextlib.suppress(NotReadyError):  # keep the last known ends
             found = log_dir.ranges(log_dir.partitions(self._others.reads.source))
             self._table_ends = {str(number): end for (_, number), (_, end) in found.items()}
         return {_TABLE: self._table_ends}
@@ -226,7 +228,7 @@ class MarkedReader(StreamReader):
         now = time.monotonic()
         is_quiet = now - self._changed_at >= QUIET_SECONDS
         until = now + (QUIET_WAIT_SECONDS if is_quiet else WAIT_SECONDS)
-        # A batch has just been done: Spark may have another one to do, without records, which gives results.
+        # A batch has just completed: Spark may have another one to do, without records, that gives results.
         follows, self._last_start = start != self._last_start, start
         if follows:
             self._watermark = next_watermark_ms(os.path.join(os.path.dirname(self._close_file), "checkpoint"))
@@ -242,7 +244,7 @@ class MarkedReader(StreamReader):
             time.sleep(min(pause, until - now))
 
     def _look(self, start: dict[str, Any], limit: ReadLimit) -> tuple[dict[str, Any], float]:
-        """The end of a batch that is due, or `start`; and after how long to look again."""
+        """The end of a due batch, or `start`; and the seconds until the next look."""
         if self._hold_file and os.path.exists(self._hold_file):
             return start, _LOOK_SECONDS
         plain, mark, table = _apart(start)
@@ -263,13 +265,13 @@ class MarkedReader(StreamReader):
         return {**ends, _MARK: {_AT: latest}, **now}, self._due.look_again(unread, self._watermark)
 
     def _unread(self, plain: dict[str, Any]) -> Unread:
-        """What is there from an offset on."""
+        """The unread data from an offset on."""
         if self._ahead is None:
             self._ahead = Ahead(self._open()[1], self._times, self._rule.ahead_ms)
         return self._ahead.look(from_wire(plain)[0], self._ranges())
 
     def _ranges(self) -> dict[TopicPartition, tuple[int, int]]:
-        """What can be read, asked for when the files have changed."""
+        """The offsets that can be read. They are asked for again when the files have changed."""
         if self._stamps is None:
             self._stamps = Stamps(self._open()[0])
         now, stamp = time.monotonic(), self._stamps.of(self._seen)
@@ -281,7 +283,7 @@ class MarkedReader(StreamReader):
         return super()._ranges()
 
     def _ends(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Up to where the next batch reads, no faster than it may."""
+        """The end of the next batch, within the rate limit."""
         if not self._rate:
             return self._in_time(start, super().latestOffset(start, limit))
         most = min(limit.max_bytes, self._rate) if isinstance(limit, ReadMaxBytes) else self._rate
@@ -293,10 +295,10 @@ class MarkedReader(StreamReader):
         return end
 
     def _in_time(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
-        """The end of a batch that leaves records for later, without those that are later than what is left.
+        """The end of a batch that leaves records for later, without those that are later than the oldest one left.
 
-        The watermark goes by the latest record of all partitions. A partition that is read further than another one
-        would make the rest of that one late. The one whose rest is the oldest keeps its end, so there is progress.
+        The watermark follows the latest record of all partitions. If one partition were read further than another, it
+        would make the other's rest late. The partition whose rest is the oldest keeps its end, so there is progress.
         """
         (began, _), (ends, ids) = from_wire(start), from_wire(end)
         rests = [time for key, at in ends.items() if (time := self._time_at(key, at)) is not None]
@@ -310,7 +312,7 @@ class MarkedReader(StreamReader):
         return to_wire(ends, ids)
 
     def _time_at(self, key: TopicPartition, at: int) -> int | None:
-        """The time of the first record that a batch leaves; None where it leaves none."""
+        """The time of the first record that a batch leaves; None if it leaves none."""
         return first_time(self._open()[1], key, at, self._seen.get(key, (0, 0))[1])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -346,7 +348,7 @@ class MarkedReader(StreamReader):
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _joined(self, others: OtherRows, batch: pa.RecordBatch, ends: Mapping[int, int]) -> pa.Array:
-        """What the records of a batch are joined with: their rows of the table, or nothing."""
+        """What a batch's records are joined with: their rows of the table, or nothing."""
         if not others.reads.is_table:
             return pa.nulls(batch.num_rows, others.kind)
         keys = batch.column(others.column)
@@ -381,20 +383,20 @@ def _numbers(text: str) -> tuple[int, int]:
 
 
 def _blank(field: pa.Field, count: int = 1) -> pa.Array:
-    """Values of a column in a mark or in a record of the other topic: nothing, or where that is not possible zeros."""
+    """Values for a column in a mark or in a record of the other topic: null, or zeros if null is not possible."""
     if field.nullable:
         return pa.nulls(count, field.type)
     return pa.array([0 if pa.types.is_integer(field.type) else ""] * count, field.type)
 
 
 def ends_of(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """The source's own offsets in one of Spark's."""
+    """The source's own offsets in one of Spark's offsets."""
     ends, _ = from_wire(_apart(dict(offset))[0])
     return ends
 
 
 def mark_of(offset: Mapping[str, Any]) -> int:
-    """The time of the last mark in one of Spark's."""
+    """The time of the last mark in one of Spark's offsets."""
     return _apart(dict(offset))[1]
 
 

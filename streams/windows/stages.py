@@ -21,17 +21,17 @@ from barnabas.streams.windows.aggregates import AGGREGATES, INSTEAD
 from barnabas.wire.streams.clauses import Clauses, Item
 from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, WORD, Token, closing, joined, problem, split_at
 
-#: The name under which the outputs' text knows the windows' results.
+#: The relation with the windows' results in the outputs' text.
 WINDOWS = "__windows"
-#: What a window's result has besides the columns of PARTITION BY; the last is in milliseconds.
+#: Columns of a window's result besides those of PARTITION BY. The last one is in milliseconds.
 START, END, DURATION = "_wstart", "_wend", "_wduration"
-#: The inputs' columns of what a state or an event window looks at.
+#: The input columns that a state or event window uses.
 MARK = "__mark"
 _RESERVED = (START, END, DURATION, "_key", "_timestamp", "_value", "_headers", "_offset", "_partition", "_topic")
 
 
 class Call(msgspec.Struct, frozen=True):
-    """An aggregate: its name, its inputs' columns, literal arguments behind them, and the column of its result."""
+    """An aggregate: its name, its inputs' columns, the literal arguments after them, and the column of its result."""
 
     function: str
     inputs: tuple[str, ...]
@@ -46,11 +46,11 @@ class Stages(msgspec.Struct, frozen=True):
     calls: tuple[Call, ...]
     keys: tuple[str, ...]  # columns of PARTITION BY
     outputs: str
-    columns: tuple[tuple[str, str], ...]  # what the calls take: expressions over a record, and their names
+    columns: tuple[tuple[str, str], ...]  # the calls' arguments: expressions over a record, and their names
 
 
 def stages_of(clauses: Clauses) -> Stages:
-    """Raises SyntaxProblem or QueryError for what a window cannot have."""
+    """Split a stream into stages. Raises SyntaxProblem or QueryError for what a window cannot have."""
     return _Maker(clauses).stages()
 
 
@@ -91,7 +91,7 @@ class _Maker:
         return Stages(inputs, tuple(self._calls.values()), tuple(names), outputs, tuple(self._inputs.items()))
 
     def _tags(self, keys: Sequence[str]) -> list[str]:
-        """What TAGS adds to the items."""
+        """The items that TAGS adds."""
         known = {name.lower() for name in keys}
         for tag in self._clauses.tags:
             column = tag.tokens[0]
@@ -103,7 +103,7 @@ class _Maker:
         return [f"{quoted(tag.tokens[0].name)} AS {quoted(tag.name)}" for tag in added]
 
     def _output(self, tokens: Sequence[Token]) -> str:
-        """An expression over a window: its aggregates and what is grouped by become columns."""
+        """An expression over a window: aggregates and grouping expressions are replaced by columns."""
         found: list[str] = []
         at = 0
         while at < len(tokens):
@@ -129,7 +129,7 @@ class _Maker:
         return " ".join(found)
 
     def _key_at(self, tokens: Sequence[Token], at: int) -> Item | None:
-        """What PARTITION BY has, if it begins here."""
+        """The item of PARTITION BY that begins here, if there is one."""
         if at and tokens[at - 1].says("."):
             return None
         for item in self._clauses.partition:

@@ -10,16 +10,16 @@ Task = Callable[[], None]
 
 
 class Tasks:
-    """One after the other, in a thread that starts with the first one."""
+    """Runs tasks one after the other, in a thread that starts with the first one."""
 
     def __init__(self, name: str, failed: Callable[[Exception], None]) -> None:
-        """`failed` is called in the thread with what a task raises; then comes the next one."""
+        """`failed` is called in the thread with the error of a task; then the next task follows."""
         self._name, self._failed = name, failed
         self._waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def put(self, task: Task) -> None:
-        """Have it done, behind all that waits."""
+        """Add a task after all waiting ones."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()

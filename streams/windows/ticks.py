@@ -14,15 +14,16 @@ from collections.abc import Callable
 
 
 class Ticks:
-    """When the batches of a source are."""
+    """Decides when a source's batches are."""
 
     def __init__(self, length_ms: int, offset_ms: int, clock: Callable[[], float] = time.time) -> None:
         self._length, self._offset, self._clock = length_ms, offset_ms, clock
         self._last = -1
 
     def next(self, before: int, *, has_records: bool) -> int:
-        """The time of the next batch, `before` being that of the last one (0 for none); the same if there is to be none
-        without records.
+        """The time of the next batch; `before` is that of the last one (0 for none).
+
+        It is `before` again if there must be no batch without records.
         """
         now = int(self._clock() * 1000)
         if has_records:
@@ -33,9 +34,9 @@ class Ticks:
         return now
 
     def is_over(self, before: int) -> bool:
-        """Whether a period is over of which there may be records, `before` being the time of the last batch."""
+        """Whether a period is over that may have records; `before` is the time of the last batch."""
         return bool(before) and before != self._last and int(self._clock() * 1000) >= self._end(before)
 
     def _end(self, at: int) -> int:
-        """The end of the period of a time."""
+        """The end of the period that contains a time."""
         return (at - self._offset) // self._length * self._length + self._offset + self._length

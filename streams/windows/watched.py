@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 from barnabas.streams.windows.panes import STANDS_FOR
 from barnabas.wire.streams.clauses import RECORD_TIME, Clauses
 
-#: A column of the source that is null but in marks: a mark moves the watermark, and is no record.
+#: A column of the source that is null except in marks. A mark moves the watermark, and is not a record.
 CLOSE = "__close"
-#: A column of the source of windows by the clock: when the record is read.
+#: A column of the source for windows by the clock: when the record is read.
 CLOCK = "__clock"
-#: What is counted of each batch: records, and those without a time, too far ahead, or with a value that does not fit.
+#: The counts of each batch: records, and those without a time, too far ahead, or with a value that does not fit.
 OBSERVED = "barnabas"
 RECORDS, NO_TIME, AHEAD, MALFORMED = "records", "no_time", "ahead", "malformed"
 #: The event time.
@@ -27,7 +27,7 @@ TIME = "__event_time"
 
 
 class Looked(NamedTuple):
-    """What is looked at in each row: its event time, the record's own time, and whether its value does not fit."""
+    """What is checked in each row: its event time, the record's own time, and whether its value does not fit."""
 
     time: Column
     own_time: Column
@@ -35,12 +35,12 @@ class Looked(NamedTuple):
 
 
 def is_kept(looked: Looked, clauses: Clauses) -> Column:
-    """Whether a row is a record with a fit value and a fit time."""
+    """Whether a row is a record with a valid value and a valid time."""
     return F.col(CLOSE).isNull() & ~looked.malformed & ~_is_ahead(looked, clauses) & looked.time.isNotNull()
 
 
 def _is_ahead(looked: Looked, clauses: Clauses) -> Column:
-    """Whether a record's time is too far in the future. The broker bounds a record's own time."""
+    """Whether a record's time is too far in the future. The broker limits a record's own time."""
     if clauses.time == RECORD_TIME:
         return F.lit(False)
     limit = F.unix_millis(looked.own_time) + F.lit(clauses.max_ahead_ms)
@@ -50,9 +50,7 @@ def _is_ahead(looked: Looked, clauses: Clauses) -> Column:
 def watched(
     frame: DataFrame, looked: Looked, clauses: Clauses, given: Column, kept: Mapping[str, Column] | None = None
 ) -> DataFrame:
-    """A row for each of the structs in `given`, an array: its columns, those that are to be kept, and the event time
-    with its watermark.
-    """
+    """A row for each struct in the array `given`: its columns, those to keep, and the event time with its watermark."""
     kept = kept or {}
     record = F.col(CLOSE).isNull()
     ahead = _is_ahead(looked, clauses)
@@ -75,5 +73,6 @@ def watched(
             F.count_if(F.col("__malformed")).alias(MALFORMED),
         )
         rows = rows.withWatermark(TIME, f"{clauses.watermark_ms} milliseconds")
-    # Marks and what WHERE leaves out move the watermark. Spark moves a filter below it, but for one of generated rows.
+    # Marks, and records that WHERE leaves out, move the watermark. Spark would move a filter below it, except for one
+    # on generated rows.
     return rows.select(TIME, *kept, F.inline("__given"))

@@ -1,4 +1,4 @@
-"""A broker of a test's own, with real clients."""
+"""A test's own broker, with real clients."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def broker() -> Iterator[Broker]:
 
 
 def send(broker: Broker, topic: str, value: bytes, **settings: object) -> Producer:
-    """A record that is on its way; the producer keeps trying."""
+    """Send a record without waiting; the producer keeps trying."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0, **settings})
     producer.produce(topic, value, partition=0)
     return producer
 
 
 def values(broker: Broker, topic: str, count: int) -> list[bytes | None]:
-    """The first records of a partition, and all others that are there."""
+    """At least the first `count` records of a partition, and all others that are there."""
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "enable.partition.eof": True}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, 0)])

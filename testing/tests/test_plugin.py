@@ -1,4 +1,4 @@
-"""The fixtures, in a run of pytest of their own, which finds them by the entry point of the installed package."""
+"""The fixtures, in a separate run of pytest that finds them by the installed package's entry point."""
 
 from __future__ import annotations
 

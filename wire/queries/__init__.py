@@ -1,7 +1,7 @@
-"""What the broker, the streams driver and the command line agree on about query topics.
+"""The agreements of broker, streams driver and command line about query topics.
 
-keys      the configuration keys of topics, and the names that are made of a topic's
-plan      what the broker fixes when a query topic is made
-messages  what broker and driver say to each other in `__barnabas_queries`
-writer    how the driver proves who it is
+keys      topics' configuration keys, and names derived from a topic's name
+plan      what the broker fixes when a query topic is created
+messages  the messages of broker and driver in `__barnabas_queries`
+writer    how the driver proves its identity
 """

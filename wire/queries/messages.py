@@ -1,11 +1,11 @@
-"""What broker and streams driver say to each other: JSON records in `__barnabas_queries`, which both append to.
+"""The messages between broker and streams driver: JSON records in `__barnabas_queries`, to which both append.
 
-broker  check    may this query be, and what does it read and give?
-broker  changed  read the definitions of the queries anew
+broker  check    is this query allowed, and what does it read and return?
+broker  changed  read the queries' definitions again
 broker  check_stream    the same question about a stream
 driver  checked  the answer to a check
-driver  checked_stream  the answer to the other question
-driver  status   how queries and streams are, for whoever wants to show it
+driver  checked_stream  the answer to a check_stream
+driver  status   the state of queries and streams, for whoever wants to show it
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.wire.streams.plan import StreamReads
 
 
 class Check(msgspec.Struct, frozen=True, tag="check"):
-    """The question about a query for `topic`; `id` comes back in the answer."""
+    """The question about a query for `topic`; the answer repeats the `id`."""
 
     id: str
     topic: str
@@ -27,7 +27,7 @@ class Check(msgspec.Struct, frozen=True, tag="check"):
 
 
 class CheckStream(msgspec.Struct, frozen=True, tag="check_stream"):
-    """The question about a stream into `topic`; `schema` are the columns that the topic has already (DDL)."""
+    """The question about a stream into `topic`; `schema` has the columns that the topic already has (DDL)."""
 
     id: str
     topic: str
@@ -36,36 +36,38 @@ class CheckStream(msgspec.Struct, frozen=True, tag="check_stream"):
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
-    """There are other query topics, streams or sources than before."""
+    """The query topics, streams or sources have changed."""
 
 
 class Checked(Reads, frozen=True, kw_only=True, tag="checked"):
-    """The reason why the query cannot be, or what it reads and what comes out."""
+    """Why the query is not possible, or what it reads and returns."""
 
     id: str
     error: str | None = None
-    no_spark: str | None = None  # why nobody can say: it needs Spark, which does not start
-    #: The topics that it would read, also where it cannot be.
+    no_spark: str | None = None  # why it is unknown: it needs Spark, which does not start
+    #: The topics that it would read, even if it is not possible.
     tried: tuple[str, ...] = ()
     output_format: str = "raw"
     output_schema: str = ""
 
 
 class CheckedStream(StreamReads, frozen=True, kw_only=True, tag="checked_stream"):
-    """The reason why the stream cannot be, or what it reads and what comes out."""
+    """Why the stream is not possible, or what it reads and returns."""
 
     id: str
     error: str | None = None
-    no_spark: str | None = None  # why nobody can say: it needs Spark, which does not start
-    #: The topics that it would read, also where it cannot be.
+    no_spark: str | None = None  # why it is unknown: it needs Spark, which does not start
+    #: The topics that it would read, even if it is not possible.
     tried: tuple[str, ...] = ()
     output_format: str = "json"
     output_schema: str = ""
 
 
 class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How one query is. `lag` is in records, None while it is not known; `rows` and `dead_letters` are counted since
-    the driver began."""
+    """The state of one query. `lag` is in records, None if unknown.
+
+    `rows` and `dead_letters` are counted from the driver's start.
+    """
 
     topic: str
     source: str
@@ -79,11 +81,11 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How one stream is. `lag` is in records, None while it is not known; `rows`, `late` and `ignored` are counted
-    since the driver began.
+    """The state of one stream. `lag` is in records, None if unknown.
 
-    `late` are updates of windows that were closed already, `ignored` records without a time, with one too far ahead, or
-    with a value that does not fit the schema. The watermark is in ms since 1970.
+    `rows`, `late` and `ignored` are counted from the driver's start. `late` are updates of windows that were already
+    closed; `ignored` are records without a time, with a time too far ahead, or with a value that does not fit the
+    schema. The watermark is in ms since 1970.
     """
 
     topic: str
@@ -99,13 +101,13 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     ignored: int = 0
     query: str = ""
-    #: When its checkpoint was copied last, ms since 1970.
+    #: When its checkpoint was last copied, in ms since 1970.
     copied: int | None = None
     last_error: str | None = None
 
 
 class StreamBatch(msgspec.Struct, frozen=True, tag="stream_batch"):
-    """What a batch of a query of streams reads, as Spark writes it: noted before the batch is in."""
+    """What a batch of a stream's query reads, as Spark writes it. It is noted before the batch is complete."""
 
     query: str
     batch: int
@@ -113,14 +115,14 @@ class StreamBatch(msgspec.Struct, frozen=True, tag="stream_batch"):
 
 
 class Status(msgspec.Struct, frozen=True, tag="status"):
-    """How all queries and streams are, at a time in ms since 1970."""
+    """The state of all queries and streams at a time, in ms since 1970."""
 
     at_ms: int
     queries: list[QueryStatus]
     streams: list[StreamStatus] = []
 
 
-#: What the broker asks, what the driver answers, and each thing that either side says.
+#: The broker's questions, the driver's answers, and all messages of either side.
 Question: TypeAlias = Check | CheckStream
 Answer: TypeAlias = Checked | CheckedStream
 Conversation: TypeAlias = Question | Answer | Changed | Status | StreamBatch
@@ -129,7 +131,7 @@ encode = msgspec.json.encode
 
 
 def decode(value: bytes | memoryview | None) -> Conversation | None:
-    """The message in a record's value; None for what is none of these, such as one of a later version."""
+    """The message in a record's value; None for anything else, such as a message of a later version."""
     try:
         found: Conversation = _decoder.decode(value or b"")
     except msgspec.DecodeError:

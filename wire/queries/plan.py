@@ -1,6 +1,6 @@
-"""What the broker fixes when a query topic is made: where the query reads, from which offsets on, and as what.
+"""What the broker fixes when a query topic is created: where the query reads, from which offsets, and in which form.
 
-It stands in the topic's own configuration (`barnabas.query.plan`, JSON), so the metadata log is its only home and any
+It is stored in the topic's own configuration (`barnabas.query.plan`, JSON). So it is in the metadata log only, and any
 admin client can read it.
 """
 
@@ -16,7 +16,7 @@ from barnabas.wire.queries import keys
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topic's values are: their format, the columns in them (DDL), and how Avro and CSV are written."""
+    """The form of a topic's values: their format, their columns (DDL), and the details of Avro and CSV."""
 
     format: str = "raw"
     schema: str = ""
@@ -27,17 +27,17 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def values(self) -> Values:
-        """Only that, of whatever has it."""
+        """Only the Values part of a subclass."""
         return Values(**{name: getattr(self, name) for name in Values.__struct_fields__})
 
     @property
     def separator(self) -> str:
-        """What stands between the fields of CSV."""
+        """The separator of CSV fields."""
         return "\t" if self.csv_separator == "\\t" else self.csv_separator
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> Values:
-        """Those of a topic with this configuration."""
+        """The values of a topic with this configuration."""
         schema = configs.get(keys.SCHEMA, "")
         return Values(
             format=configs.get(keys.FORMAT, "json" if schema else "raw"),
@@ -50,7 +50,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reads(Values, frozen=True, kw_only=True):
-    """What a query reads: a topic with its id, or all topics whose names match a pattern; and what their values are."""
+    """What a query reads: a topic with its id, or all topics with matching names; and the form of their values."""
 
     source: str = ""
     source_id: str = ""
@@ -60,10 +60,10 @@ class Reads(Values, frozen=True, kw_only=True):
 class QueryPlan(Reads, frozen=True, omit_defaults=True):
     """The fixed part of a query topic.
 
-    `offsets` are those of the output's first records, partition by partition: a topic over one source keeps its
-    source's offsets. What the values are is the source's as of the query's making. A topic over a pattern merges the
-    logs of all topics whose names match: it has offsets of its own, and `starts` are those at which the topics of the
-    time are read. A dead-letter topic has `dead_letter_of`, the id of its query topic, and `offsets`.
+    `offsets` are those of the output's first records in each partition: a topic over one source keeps its source's
+    offsets. The form of the values is that of the source when the query was created. A topic over a pattern merges the
+    logs of all topics with matching names. It has its own offsets, and `starts` are the offsets from which the topics
+    existing at that time are read. A dead-letter topic has `dead_letter_of`, the id of its query topic, and `offsets`.
     """
 
     offsets: list[int] = []
@@ -71,11 +71,11 @@ class QueryPlan(Reads, frozen=True, omit_defaults=True):
     starts: dict[str, list[int]] = {}
 
     def is_of(self, topic_id: bytes) -> bool:
-        """Whether it is that of the dead letters of the query topic with this id."""
+        """Whether this is the dead-letter topic of the query topic with this id."""
         return self.dead_letter_of == str(uuid.UUID(bytes=topic_id))
 
     def encode(self) -> str:
-        """As the value of `barnabas.query.plan`."""
+        """The value of `barnabas.query.plan`."""
         return msgspec.json.encode(self).decode()
 
 
@@ -91,6 +91,6 @@ def plan_of(configs: Mapping[str, str]) -> QueryPlan | None:
 
 
 def first_offset(configs: Mapping[str, str], partition: int) -> int:
-    """The offset with which a new partition begins: of a query topic the source's, else 0."""
+    """The first offset of a new partition: the source's for a query topic, otherwise 0."""
     plan = plan_of(configs)
     return plan.offsets[partition] if plan is not None and partition < len(plan.offsets) else 0

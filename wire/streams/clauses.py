@@ -1,11 +1,11 @@
-"""A stream's text, taken apart: options, SELECT, FROM, WHERE, and TDengine's clauses for windows.
+"""The parser for a stream's text: options, SELECT, FROM, WHERE, and TDengine's clauses for windows.
 
     [option ...] [AS] SELECT item, ... FROM topic [join] [WHERE condition] [PARTITION BY column, ...]
         INTERVAL(10s[, offset]) [SLIDING(5s)] | SESSION([column,] gap) | STATE_WINDOW(...) | EVENT_WINDOW(...)
         | COUNT_WINDOW(...) | PERIOD(10s[, offset])  [FILL(...)] [HAVING condition]
 
-Spark's SQL has no such clauses, so they are cut out here, by tokens. What is left of the text (the items, the
-conditions) stays Spark's SQL, and is looked at by the streams driver.
+Spark SQL has no such clauses, so they are cut out here, token by token. The rest (the items and conditions) stays Spark
+SQL, which the streams driver checks.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from barnabas.wire.streams.windows import (
     row_window,
 )
 
-#: The record's own time: the default event time.
+#: The record's own time, which is the default event time.
 RECORD_TIME = "_timestamp"
 WINDOW_CLOSE, AT_ONCE = "window_close", "at_once"
 _AHEAD_MS = 60_000
-#: Windows and keys whose state is kept: one takes some 100 bytes and more on disk.
+#: The most windows and keys whose state is kept: each takes some 100 bytes and more on disk.
 MAX_STATE_ROWS = 10_000_000
-#: Of a window that records open and close, its records are kept, in parts: a part has at most so many.
+#: A window that records open and close keeps its records in parts; this is the most of one part.
 MAX_PART_ROWS = 1_000_000
 #: Each task has a store of its own, with files and threads.
 MAX_PARALLELISM = 16
-#: How much older than the watermark a window may be that is calculated again.
+#: How much older than the watermark a recalculated window may be.
 EXPIRED_MS = 86_400_000
 _LEAST_DELAY_MS = 3000
 _LEAST_PERIOD_MS = 1000
 
 
 class Item(NamedTuple):
-    """Something that is selected or grouped by: its tokens, and its name in the results."""
+    """A selected or grouping expression: its tokens, and its name in the results."""
 
     tokens: tuple[Token, ...]
     name: str
 
     @property
     def text(self) -> str:
-        """As Spark's SQL."""
+        """The expression as Spark SQL."""
         return joined(self.tokens)
 
 
 class Clauses(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream's text. Conditions and expressions are tokens; an empty one is not there."""
+    """A parsed stream. Conditions and expressions are tokens; an empty one is absent."""
 
     text: str
     items: tuple[Item, ...]
@@ -71,13 +71,13 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     having: tuple[Token, ...] = ()
     partition: tuple[Item, ...] = ()
     pre_filter: tuple[Token, ...] = ()
-    key: tuple[Token, ...] = ()  # of SUBTABLE
-    #: Columns of PARTITION BY that are the results' key, under their names there.
+    key: tuple[Token, ...] = ()  # from SUBTABLE
+    #: Columns of PARTITION BY that form the results' key, under their names there.
     tags: tuple[Item, ...] = ()
     #: The state of a state window, or the two conditions of an event window.
     marks: Marks = ()
     fill: Fill | None = None
-    #: Whether the windows go by the clock, and a record is in that in which it is read.
+    #: Whether windows follow the clock: a record belongs to the window in which it is read.
     by_clock: bool = False
     time: str = RECORD_TIME
     watermark_ms: int = 0
@@ -86,13 +86,13 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     max_ahead_ms: int = _AHEAD_MS
     max_state_rows: int = MAX_STATE_ROWS
     fill_history: bool = False
-    #: Windows that closed at most so long before the watermark are calculated again for late records; 0 for none.
+    #: Late records recalculate windows that closed at most this long before the watermark; 0 for none.
     expired_ms: int = 0
-    #: How many tasks keep the state.
+    #: How many tasks hold the state.
     parallelism: int = 1
 
 
-#: What TDengine has and a stream does not, and what to do instead.
+#: Clauses of TDengine that streams do not have, and what to do instead.
 REFUSED = {
     "NOTIFY": "read the results with a consumer",
     "NOTIFY_OPTIONS": "read the results with a consumer",
@@ -109,7 +109,7 @@ REFUSED = {
     "WINDOW_OPEN": "results come when a window closes, or at once",
     "COMPOSITE": "leave COMPOSITE KEY out",
 }
-#: The same of SQL.
+#: The same for SQL.
 REFUSED_IN_SELECT = {
     "JOIN": "it stands behind FROM topic, once",
     "GROUP": "write PARTITION BY, and the window as INTERVAL(...) or SESSION(...)",
@@ -123,7 +123,7 @@ REFUSED_IN_SELECT = {
 }
 _AFTER_FROM = ("WHERE", "PARTITION", "PERIOD", "INTERVAL", "SLIDING", "SESSION", *ROW_WINDOWS, "FILL", "HAVING")
 _OTHERS = ("INTERVAL", "SLIDING", "SESSION")
-#: What speaks of the records' times.
+#: Options that concern the records' times.
 _OF_TIME = ("EVENT_TIME", "WATERMARK", "MAX_DELAY", "MAX_AHEAD", "FILL_HISTORY", "EXPIRED_TIME")
 _FORM = (
     "[options] AS SELECT ... FROM topic [JOIN ...] [WHERE ...] [PARTITION BY ...] INTERVAL(...) [SLIDING(...)] | "
@@ -132,12 +132,12 @@ _FORM = (
 
 
 def parse_stream(text: str) -> Clauses:
-    """A stream's text. Raises SyntaxProblem, with the place, for what is none or is not supported."""
+    """Parse a stream's text. Raises SyntaxProblem, with the position, if it is invalid or not supported."""
     return _Parser(text).stream()
 
 
 class _Parser(Cursor):
-    """A stream's text, from left to right."""
+    """Parses a stream's text from left to right."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -146,7 +146,7 @@ class _Parser(Cursor):
     # --- the text -----------------------------------------------------------------------------------------------------
 
     def stream(self) -> Clauses:
-        """All of it."""
+        """Parse the whole text."""
         while not self.peek().says("AS", "SELECT"):
             self.option()
         if self.peek().says("AS"):
@@ -162,7 +162,7 @@ class _Parser(Cursor):
         return self.whole(items)
 
     def upto(self, words: Sequence[str]) -> list[Token]:
-        """The tokens before one of these words that stands in no parentheses."""
+        """The tokens before the first of these words outside parentheses."""
         found: list[Token] = []
         depth = 0
         while self.at < len(self.tokens):
@@ -184,8 +184,10 @@ class _Parser(Cursor):
         return found
 
     def source(self, items: list[Token]) -> list[Token]:
-        """The topic that is read, and what it is joined with. The items without its name, which is also taken out of
-        all that follows."""
+        """Parse the topic to read and its join. Returns the items without the topic's name.
+
+        The name is also removed from everything that follows.
+        """
         if self.peek().says(*_AFTER_FROM):
             raise self.wrong("expected the name of a topic")
         topic = topic_at(self)
@@ -205,7 +207,7 @@ class _Parser(Cursor):
         return without_names(items, mine)
 
     def clause(self) -> None:
-        """One clause behind FROM."""
+        """Parse one clause after FROM."""
         token = self.peek()
         word = token.text.upper() if token.kind == WORD else ""
         if word in REFUSED_IN_SELECT or word in REFUSED:
@@ -257,7 +259,7 @@ class _Parser(Cursor):
             raise self.wrong(f"the time is {self.found['time']} already", column)
 
     def partition(self, found: list[Token]) -> tuple[Item, ...]:
-        """What is grouped by: columns, calls, or anything with a name."""
+        """The grouping expressions: columns, calls, or anything with a name."""
         items = tuple(self.item(part, "PARTITION BY") for part in split_at(found, ","))
         for item in items:
             primary = len(item.tokens) == 1 or (
@@ -268,7 +270,7 @@ class _Parser(Cursor):
         return items
 
     def item(self, part: Sequence[Token], clause: str) -> Item:
-        """An expression with its name: what stands behind AS, else the column's, else its text."""
+        """An expression with its name: the one after AS, else the column's, else its text."""
         if not part:
             raise self.wrong(f"expected a column in {clause}")
         if part[0].says("*") and len(part) == 1:
@@ -285,7 +287,7 @@ class _Parser(Cursor):
 
     @staticmethod
     def _is_alias(before: Token, last: Token) -> bool:
-        """Whether a name stands behind an expression, without AS."""
+        """Whether a name follows an expression without AS."""
         if last.kind not in (WORD, QUOTED) or last.says("END", "NULL", "TRUE", "FALSE"):
             return False
         return before.says(")", "]", "END") or before.kind in (QUOTED, NUMBER, "string")
@@ -293,7 +295,7 @@ class _Parser(Cursor):
     # --- options ------------------------------------------------------------------------------------------------------
 
     def option(self) -> None:
-        """One option before AS."""
+        """Parse one option before AS."""
         token = self.take()
         word = token.text.upper() if token.kind == WORD else ""
         if word in REFUSED:
@@ -322,7 +324,7 @@ class _Parser(Cursor):
         self.tokens, self.at = kept, end + 1
 
     def value(self) -> list[Token]:
-        """What belongs to an option: in parentheses, or the next token."""
+        """An option's value: in parentheses, or the next token."""
         return self.inside() if self.peek().says("(") else [self.take()]
 
     def _duration_of(self, name: str) -> None:
@@ -447,7 +449,7 @@ class _Parser(Cursor):
     # --- together -----------------------------------------------------------------------------------------------------
 
     def whole(self, items: list[Token]) -> Clauses:
-        """What was found, checked as a whole."""
+        """Everything found, after checks of the whole."""
         found = self.found
         window = self.window()
         if found.get("trigger") == AT_ONCE and isinstance(window, Session):
@@ -482,7 +484,7 @@ class _Parser(Cursor):
         return Clauses(text=self.text, items=selected, window=window, **fields)  # type: ignore[arg-type]
 
     def check_expired(self, window: Window) -> None:
-        """Raises SyntaxProblem for windows that are not calculated again."""
+        """Raises SyntaxProblem for windows that cannot be recalculated."""
         again = self.seen.get("IGNORE EXPIRED 0")
         if again is None and "EXPIRED_TIME" in self.seen:
             raise self.wrong("EXPIRED_TIME goes with IGNORE EXPIRED 0", self.seen["EXPIRED_TIME"])
@@ -495,7 +497,7 @@ class _Parser(Cursor):
             raise self.wrong("IGNORE EXPIRED 0 goes with INTERVAL, without FILL and JOIN", again)
 
     def check_joined(self) -> None:
-        """Raises SyntaxProblem for what two streams cannot have."""
+        """Raises SyntaxProblem for anything that two streams cannot have."""
         word = next((word for word in ("PERIOD", "FILL", *ROW_WINDOWS) if word in self.seen), None)
         if self.found.get("trigger") == AT_ONCE:
             word = "TRIGGER"
@@ -507,7 +509,7 @@ class _Parser(Cursor):
             )
 
     def row_word(self) -> str:
-        """The clause of a window that records open and close."""
+        """The clause word of a window that records open and close."""
         return next(word for word in ROW_WINDOWS if word in self.seen)
 
     def window(self) -> Window:
@@ -553,5 +555,5 @@ class _Parser(Cursor):
         return Interval(length, step, offset)
 
 
-#: The words that an option before AS SELECT begins with.
+#: The first words of the options before AS SELECT.
 OPTIONS = tuple(_Parser._OPTIONS)

@@ -1,4 +1,4 @@
-"""A statement's tokens, from left to right; an error tells its place."""
+"""Reads a statement's tokens from left to right. Errors have a position."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from barnabas.wire.streams.tokens import (
 
 
 class Cursor:
-    """The tokens of one text, where it is in them, and the clauses that have been there."""
+    """The tokens of one text, the current position, and the clauses already seen."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -30,7 +30,7 @@ class Cursor:
         self.seen: dict[str, Token] = {}
 
     def peek(self, ahead: int = 0) -> Token:
-        """A token from here; behind the last one there is an empty one."""
+        """The current token, or a later one; an empty one after the end."""
         at = self.at + ahead
         return self.tokens[at] if at < len(self.tokens) else Token("end", "", len(self.text), len(self.text))
 
@@ -41,7 +41,7 @@ class Cursor:
         return token
 
     def wrong(self, what: str, token: Token | None = None) -> SyntaxProblem:
-        """An error about a token, by default the next one."""
+        """An error about a token; by default, the next one."""
         return problem(self.text, (token or self.peek()).start, what)
 
     def expect(self, *words: str) -> Token:
@@ -60,7 +60,7 @@ class Cursor:
         return found
 
     def takes(self, *words: str) -> bool:
-        """Take these words if they stand here one after the other; whether they do."""
+        """Take these words if they come next, and return whether they did."""
         if not all(self.peek(number).says(word) for number, word in enumerate(words)):
             return False
         self.at += len(words)
@@ -76,7 +76,7 @@ class Cursor:
         return self.text[self.peek().start :]
 
     def topic(self, what: str = "topic") -> str:
-        """The name of a topic: in backquotes, or as it is, with dots and dashes, which are tokens of their own."""
+        """A topic's name: in backquotes, or bare with dots and dashes, which are tokens of their own."""
         token = self.peek()
         if token.kind not in (WORD, QUOTED, NUMBER):
             raise self.wrong(f"expected the name of a {what}")
@@ -98,7 +98,7 @@ class Cursor:
         return found
 
     def once(self, token: Token) -> None:
-        """Note a clause, which may stand there once."""
+        """Note a clause, which may occur only once."""
         word = token.text.upper()
         if word in self.seen:
             raise self.wrong(f"{word} is given twice", token)
@@ -113,7 +113,7 @@ class Cursor:
         return [self.duration(part, opening) for part in parts]
 
     def duration(self, part: Sequence[Token], opening: Token) -> int:
-        """A duration, which may stand in quotes."""
+        """A duration, which may be in quotes."""
         if len(part) != 1:
             raise self.wrong("expected a duration, such as 10s", part[0] if part else opening)
         try:

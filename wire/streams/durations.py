@@ -1,4 +1,4 @@
-"""Durations as statements write them: a whole number and a unit, `10s`."""
+"""Durations in statements: a whole number and a unit, `10s`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXPECTED = "a whole number with a unit, such as 500a (milliseconds), 10s, 5m, 2h
 
 
 def milliseconds(text: str) -> int:
-    """A duration in milliseconds. Raises ValueError with what is wrong."""
+    """A duration in milliseconds. Raises ValueError with the reason."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ValueError(f"{text} is no duration: expected {EXPECTED}")
@@ -31,6 +31,6 @@ def milliseconds(text: str) -> int:
 
 
 def written(ms: int) -> str:
-    """A duration in the largest unit that says it in a whole number."""
+    """A duration in the largest unit that gives a whole number."""
     unit = next(unit for unit in ("w", "d", "h", "m", "s", "a") if ms % _UNITS[unit] == 0)
     return f"{ms // _UNITS[unit]}{unit}"

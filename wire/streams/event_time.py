@@ -1,5 +1,6 @@
-"""Which event time a stream takes, for people: one that states none goes by the records' own times, also where the
-values have a time that was perhaps meant.
+"""Explains a stream's event time to people.
+
+A stream that names none uses the records' own times, even if the values have a time that was perhaps meant.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _PLAIN_TIMES = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 
 def time_columns(schema: str) -> list[str]:
-    """The TIMESTAMP columns of a schema such as `device STRING, at TIMESTAMP`; none of one that does not parse."""
+    """The TIMESTAMP columns of a schema such as `device STRING, at TIMESTAMP`; empty if it does not parse."""
     try:
         return [column[0].name for column in _columns(schema) if _is_time(column)]
     except SyntaxProblem:
@@ -23,7 +24,7 @@ def time_columns(schema: str) -> list[str]:
 
 
 def meant_time(clauses: Clauses, schema: str) -> str | None:
-    """The only time in the values, where the stream goes by the records' own without saying so."""
+    """The only time in the values, if the stream uses the records' own times without saying so."""
     found = time_columns(schema)
     if clauses.time != RECORD_TIME or clauses.by_clock or len(found) != 1:
         return None
@@ -31,7 +32,7 @@ def meant_time(clauses: Clauses, schema: str) -> str | None:
 
 
 def told_time(time: str) -> str:
-    """An event time, for people."""
+    """An event time in words."""
     return f"{time}, the record's own time" if time == RECORD_TIME else time
 
 
@@ -41,10 +42,10 @@ def _is_time(column: list[Token]) -> bool:
 
 
 def _columns(schema: str) -> Iterator[list[Token]]:
-    """The tokens of each column; types may have types inside."""
+    """The tokens of each column; types may contain other types."""
     depth, column = 0, list[Token]()
     for token in tokens(schema):
-        if token.kind == SYMBOL:  # two may stand together, as in array<array<int>>
+        if token.kind == SYMBOL:  # two may be adjacent, as in array<array<int>>
             depth += sum(char in _OPEN for char in token.text) - sum(char in _CLOSE for char in token.text)
         if not depth and token.says(","):
             if column:

@@ -1,10 +1,10 @@
-"""FROM with a join: the records of a topic, each with those of another one, or with a table's row.
+"""FROM with a join: a topic's records, each with those of another topic, or with a table's row.
 
     FROM topic [[AS] name] [[INNER] | LEFT [OUTER]] JOIN other [[AS] name] [WITHIN 10m]
         ON name.column = name.column [AND ...]
 
-With WITHIN both are streams: two records are joined if these columns are equal and their times at most so far apart.
-Without it the other topic is a table: the latest value of each key.
+With WITHIN both are streams: two records are joined if these columns are equal and their times are no further apart
+than that. Without it, the other topic is a table: the latest value of each key.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 from barnabas.wire.streams.cursor import Cursor
 from barnabas.wire.streams.tokens import QUOTED, WORD, Token
 
-#: The key of a record, by which a table has its rows.
+#: The key of a record, which is also the key of a table's rows.
 KEY = "_key"
 MAX_KEYS = 8
-#: What begins or ends a join.
+#: Words that begin or end a join.
 JOIN_WORDS = ("INNER", "LEFT", "OUTER", "JOIN", "WITHIN", "ON", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
 REFUSED_JOINS = {
     "RIGHT": "name the topics the other way round, with LEFT JOIN",
@@ -35,8 +35,8 @@ REFUSED_JOINS = {
 class Join(msgspec.Struct, frozen=True):
     """The other topic of a stream, under the name that its columns have in the text.
 
-    `keys` are columns of the stream's topic and of the other one, which are equal; `within_ms` is 0 for a table. `at`
-    is where the topic stands in the text.
+    `keys` are pairs of equal columns, of the stream's topic and of the other one; `within_ms` is 0 for a table. `at` is
+    the topic's position in the text.
     """
 
     source: str
@@ -48,14 +48,14 @@ class Join(msgspec.Struct, frozen=True):
 
     @property
     def is_table(self) -> bool:
-        """Whether the latest value of each key counts, and not each record."""
+        """Whether only the latest value of each key counts, rather than each record."""
         return not self.within_ms
 
 
 def join(cursor: Cursor, source: str, aliases: Iterable[str]) -> Join | None:
-    """The join that begins here, if one does; `source` is the stream's topic, which may have another name in the text.
+    """Parse the join that begins here, if there is one.
 
-    Raises SyntaxProblem.
+    `source` is the stream's topic, which may have another name in the text. Raises SyntaxProblem.
     """
     _refuse_others(cursor)
     word = cursor.peek()
@@ -89,14 +89,14 @@ def join(cursor: Cursor, source: str, aliases: Iterable[str]) -> Join | None:
 
 
 def _refuse_others(cursor: Cursor) -> None:
-    """Raises SyntaxProblem for a join of a kind that there is not."""
+    """Raises SyntaxProblem for an unsupported kind of join."""
     word = cursor.peek()
     if word.says(*REFUSED_JOINS):
         raise cursor.wrong(f"{word.text.upper()} is not supported: {REFUSED_JOINS[word.text.upper()]}")
 
 
 def _joined(cursor: Cursor, source: str, mine: Collection[str]) -> tuple[Token, str]:
-    """The topic that is joined, and its name in the text."""
+    """The joined topic, and its name in the text."""
     topic = topic_at(cursor)
     alias = alias_at(cursor)
     name = alias.name if alias is not None else topic.name
@@ -110,7 +110,7 @@ def _joined(cursor: Cursor, source: str, mine: Collection[str]) -> tuple[Token, 
 
 
 def _within(cursor: Cursor) -> int:
-    """The duration of WITHIN in milliseconds, 0 where it does not stand here."""
+    """The duration of WITHIN in milliseconds; 0 if it does not come next."""
     if not cursor.peek().says("WITHIN"):
         return 0
     clause = cursor.take()
@@ -132,7 +132,7 @@ def topic_at(cursor: Cursor) -> Token:
 
 
 def alias_at(cursor: Cursor, but: Sequence[str] = ()) -> Token | None:
-    """The name that a topic has in the text, if it has one here: none of these words."""
+    """The alias of a topic in the text, if one comes next; these words are not aliases."""
     if cursor.peek().says("AS"):
         cursor.take()
         if cursor.peek().kind not in (WORD, QUOTED):
@@ -145,7 +145,7 @@ def alias_at(cursor: Cursor, but: Sequence[str] = ()) -> Token | None:
 
 
 def _equal(cursor: Cursor, mine: Iterable[str], name: str) -> tuple[str, str]:
-    """Two columns that are equal: that of the stream's topic, and that of the other one."""
+    """Two equal columns: that of the stream's topic, and that of the other one."""
     first = cursor.peek()
     one = _column(cursor)
     if not cursor.peek().says("=", "=="):
@@ -168,7 +168,7 @@ def _column(cursor: Cursor) -> tuple[str, str]:
 
 
 def without_names(found: Sequence[Token], mine: Iterable[str]) -> list[Token]:
-    """The tokens without the names of the stream's own topic before its columns."""
+    """The tokens, without the stream's own topic names before its columns."""
     mine = {each.lower() for each in mine}
     kept: list[Token] = []
     at = 0

@@ -1,7 +1,7 @@
-"""What the broker fixes when a stream is made: what it reads, from which offsets on.
+"""What the broker fixes when a stream is created: what it reads, and from which offsets.
 
-It stands in the configuration of the topic that the stream writes (`barnabas.stream.plan`, JSON). The broker knows no
-SQL: the streams driver answers with it, but for the offsets.
+It is stored in the configuration of the topic that the stream writes to (`barnabas.stream.plan`, JSON). The broker
+knows no SQL: the plan, except for the offsets, is the streams driver's answer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 class JoinedReads(Values, frozen=True, kw_only=True):
-    """The topic that a stream joins its source with: as a table, which is read from its beginning, or from `starts` on,
-    its offsets partition by partition."""
+    """The topic that a stream joins with its source.
+
+    A table is read from its beginning, another stream from `starts`, its offsets in each partition.
+    """
 
     source: str
     source_id: str
@@ -29,7 +31,7 @@ class JoinedReads(Values, frozen=True, kw_only=True):
 
 
 class StreamReads(Values, frozen=True, kw_only=True):
-    """The topic that a stream reads, what its values were when the stream was made, and where it begins there."""
+    """The topic that a stream reads, the form of its values at the stream's creation, and where the stream begins."""
 
     source: str = ""
     source_id: str = ""
@@ -38,31 +40,31 @@ class StreamReads(Values, frozen=True, kw_only=True):
 
     @property
     def sources(self) -> dict[str, str]:
-        """The topics that it reads, with their ids."""
+        """The topics that the stream reads, with their ids."""
         found = {self.source: self.source_id}
         return found if self.joined is None else {**found, self.joined.source: self.joined.source_id}
 
 
 class StreamPlan(StreamReads, frozen=True, omit_defaults=True):
-    """The fixed part of a stream. `starts` are the source's offsets from which it reads, partition by partition."""
+    """The fixed part of a stream. `starts` are the source's offsets from which it reads, for each partition."""
 
     starts: tuple[int, ...] = ()
 
     @property
     def begins_at(self) -> dict[TopicPartition, int]:
-        """The first offset of each partition of which it takes the records; those of a table are no records."""
+        """The first offset of each partition whose records it takes. A table's rows do not count as records."""
         found = {(self.source, number): start for number, start in enumerate(self.starts)}
         if self.joined is not None:
             found |= {(self.joined.source, number): start for number, start in enumerate(self.joined.starts)}
         return found
 
     def encode(self) -> str:
-        """As the value of `barnabas.stream.plan`."""
+        """The value of `barnabas.stream.plan`."""
         return msgspec.json.encode(self).decode()
 
 
 def stream_plan_of(configs: Mapping[str, str]) -> StreamPlan | None:
-    """The plan in a topic's configuration; None where no stream writes it. Raises KafkaError INVALID_CONFIG."""
+    """The plan in a topic's configuration; None if no stream writes to it. Raises KafkaError INVALID_CONFIG."""
     text = configs.get(STREAM_PLAN)
     if text is None:
         return None

@@ -1,10 +1,10 @@
-"""The words of a statement, with their places: what stands in quotes or parentheses is never taken for a clause.
+"""The words of a statement, with their positions. Text in quotes or parentheses is never taken for a clause.
 
-The rules are those of Spark's SQL, and the only ones of the project: in quotes a backslash escapes, two quotes are one,
-and r'...' is a text without escapes; a comment goes from -- to the end of the line.
+The rules are those of Spark SQL, and the only ones of the project. In quotes, a backslash escapes and a doubled quote
+is one quote; r'...' is a text without escapes; a comment goes from -- to the end of the line.
 
-Invariant: the kept text of a token is the statement's own, so a text made of tokens means what it meant before, without
-its comments.
+Invariant: a token keeps the statement's own text, so a text made of tokens means the same as before, without its
+comments.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-#: What a token is. Topics and columns may be words or stand in backquotes.
+#: Kinds of tokens. Topics and columns may be plain words or in backquotes.
 WORD, QUOTED, STRING, NUMBER, SYMBOL = "word", "quoted", "string", "number", "symbol"
-#: What is none: comments to the end of a line, and those that may hold hints.
+#: Not tokens: comments to the end of a line, and comments that may hold hints.
 COMMENT, BRACKETED = "comment", "bracketed"
 _TWO = frozenset({"<=", ">=", "<>", "!=", "==", "||", "->", "=>", "::", "<<", ">>", "&&"})
 _SHOWN = 30
@@ -25,11 +25,11 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 
 class SyntaxProblem(ValueError):
-    """Why a statement is none, in one line, with the place."""
+    """Why a statement is invalid, in one line, with the position."""
 
 
 class Token(NamedTuple):
-    """A token, and where it stands."""
+    """A token, and its position."""
 
     kind: str
     text: str
@@ -37,17 +37,17 @@ class Token(NamedTuple):
     end: int
 
     def says(self, *words: str) -> bool:
-        """Whether it is one of these words or symbols, which are in upper case."""
+        """Whether it is one of these words or symbols; they are given in upper case."""
         return self.kind in (WORD, SYMBOL) and self.text.upper() in words
 
     @property
     def name(self) -> str:
-        """The name that a word or a text in backquotes is."""
+        """The name that a word or a backquoted text stands for."""
         return self.text[1:-1].replace("``", "`") if self.kind == QUOTED else self.text
 
 
 def problem(text: str, at: int, what: str) -> SyntaxProblem:
-    """An error about a place."""
+    """An error about a position."""
     line = text.count("\n", 0, at) + 1
     column = at - (text.rfind("\n", 0, at) + 1) + 1
     rest = text[at:].split("\n")[0].rstrip()
@@ -56,7 +56,7 @@ def problem(text: str, at: int, what: str) -> SyntaxProblem:
 
 
 def tokens(text: str) -> list[Token]:
-    """All tokens. Raises SyntaxProblem for quotes that do not end, and for comments that may hold hints."""
+    """All tokens. Raises SyntaxProblem for unclosed quotes, and for comments that may hold hints."""
     found = []
     for token in lexed(text):
         if token.kind == BRACKETED:
@@ -67,7 +67,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def lexed(text: str) -> Iterator[Token]:
-    """All tokens, and all comments. Raises SyntaxProblem for quotes that do not end."""
+    """All tokens, and all comments. Raises SyntaxProblem for unclosed quotes."""
     at = 0
     while at < len(text):
         char = text[at]
@@ -90,7 +90,7 @@ def lexed(text: str) -> Iterator[Token]:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """Comments may stand in each other; one that is not closed goes to the end."""
+    """The end of a comment. Comments may be nested; an unclosed one goes to the end."""
     depth, at = 0, start
     for found in re.finditer(r"/\*|\*/", text[start:]):
         depth += 1 if found[0] == "/*" else -1
@@ -137,7 +137,7 @@ def string_value(token: Token) -> str:
         if octal:
             return chr(int(octal, 8))
         if like:
-            return found[0]  # LIKE knows it
+            return found[0]  # LIKE interprets it
         if plain:
             return _ESCAPED.get(plain, plain)
         return quote if found[0][0] == quote else found[0]
@@ -150,7 +150,7 @@ def _character(code: int) -> str:
 
 
 def _without_halves(text: str) -> str:
-    """Two halves of a character that were escaped one by one are that character; one alone is none."""
+    """Two halves of a character that were escaped separately become that character; a single half becomes `?`."""
     joined = re.sub("[\ud800-\udbff][\udc00-\udfff]", lambda pair: _whole(pair[0]), text)
     return re.sub("[\ud800-\udfff]", "?", joined)
 
@@ -175,7 +175,7 @@ def _end_of_word(text: str, start: int) -> tuple[int, str]:
 
 
 def joined(found: Sequence[Token]) -> str:
-    """The tokens as a text. What stood together stays together: a space between may mean something else."""
+    """The tokens as a text. Adjacent tokens stay adjacent: a space between them may change the meaning."""
     parts: list[str] = []
     for number, token in enumerate(found):
         if number and found[number - 1].end != token.start:
@@ -185,7 +185,7 @@ def joined(found: Sequence[Token]) -> str:
 
 
 def closing(text: str, found: Sequence[Token], opening: int) -> int:
-    """The number of the token that closes the parenthesis at `opening`. Raises SyntaxProblem if there is none."""
+    """The index of the token that closes the parenthesis at `opening`. Raises SyntaxProblem if there is none."""
     depth = 0
     for number in range(opening, len(found)):
         if found[number].says("(", "["):
@@ -198,7 +198,7 @@ def closing(text: str, found: Sequence[Token], opening: int) -> int:
 
 
 def split_at(found: Sequence[Token], *symbols: str) -> list[list[Token]]:
-    """The tokens between symbols that stand in no parentheses."""
+    """The tokens between these symbols, as far as they are outside parentheses."""
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in found:

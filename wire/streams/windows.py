@@ -1,4 +1,4 @@
-"""The kinds of windows that a stream may have, and those clauses for them that have words inside.
+"""The kinds of windows that a stream may have, and the parsers of those clauses that have words inside.
 
 STATE_WINDOW(state) [TRUE_FOR(least)]
 EVENT_WINDOW(START WITH condition END WITH condition) [TRUE_FOR(least)]
@@ -17,15 +17,15 @@ import msgspec
 from barnabas.wire.streams.cursor import Cursor
 from barnabas.wire.streams.tokens import NUMBER, STRING, Token, split_at
 
-#: A record may fall into at most so many windows that overlap.
+#: The most overlapping windows that one record may fall into.
 MAX_OVERLAP = 100
 _WORDS = ("TRUE", "FALSE", "NULL")
-#: A window of more records than that is none of a stream.
+#: The most records of a stream's window.
 MAX_COUNT = 1_000_000
 
 
 class Interval(msgspec.Struct, frozen=True, tag="interval"):
-    """Windows of one length, each `sliding_ms` after the one before, counted from 1970 plus `offset_ms`."""
+    """Windows of one length, each beginning `sliding_ms` after the previous one, counted from 1970 plus `offset_ms`."""
 
     length_ms: int
     sliding_ms: int
@@ -33,38 +33,38 @@ class Interval(msgspec.Struct, frozen=True, tag="interval"):
 
 
 class Session(msgspec.Struct, frozen=True, tag="session"):
-    """Windows that end when nothing has come for `gap_ms`."""
+    """Windows that end when no record has come for `gap_ms`."""
 
     gap_ms: int
 
 
 class Least(msgspec.Struct, frozen=True):
-    """How long a window must be, and of how many records, to count: both, or one of them."""
+    """How long a window must be, and how many records it must have, to count: both, or one of them."""
 
     duration_ms: int = 0
     count: int = 0
     both: bool = True
 
     def is_met(self, duration_us: int, count: int) -> bool:
-        """Whether a window is long enough."""
+        """Whether a window counts."""
         met = duration_us >= self.duration_ms * 1000, count >= self.count
         return all(met) if self.both else any(met)
 
 
 class StateWindow(msgspec.Struct, frozen=True, tag="state"):
-    """Windows of records with one state."""
+    """Windows of consecutive records with the same state."""
 
     least: Least = Least()
 
 
 class EventWindow(msgspec.Struct, frozen=True, tag="event"):
-    """Windows from a record that meets one condition to one that meets another."""
+    """Windows from a record that meets one condition to a record that meets another."""
 
     least: Least = Least()
 
 
 class CountWindow(msgspec.Struct, frozen=True, tag="count"):
-    """Windows of so many records, each `sliding` records after the one before."""
+    """Windows of `count` records, each beginning `sliding` records after the previous one."""
 
     count: int
     sliding: int
@@ -74,25 +74,25 @@ NULL, VALUE, PREV, LINEAR, NEXT = "null", "value", "prev", "linear", "next"
 
 
 class Fill(msgspec.Struct, frozen=True):
-    """What windows without records have, between two windows with some. `at` is where the clause stands."""
+    """The values of empty windows between two windows with records. `at` is the clause's position."""
 
     kind: str
     values: tuple[tuple[Token, ...], ...] = ()
     at: int = 0
 
 
-#: Windows that records open and close, in the order of event time.
+#: Windows that records open and close, in event time order.
 RowWindow: TypeAlias = StateWindow | EventWindow | CountWindow
 Window: TypeAlias = Interval | Session | RowWindow
 
-#: The clauses of these.
+#: The clauses of these windows.
 ROW_WINDOWS = ("STATE_WINDOW", "EVENT_WINDOW", "COUNT_WINDOW")
-#: What a record is looked at for: its state, or the two conditions.
+#: The expressions to evaluate for each record: its state, or the two conditions.
 Marks: TypeAlias = tuple[tuple[Token, ...], ...]
 
 
 def row_window(cursor: Cursor, word: str) -> tuple[RowWindow, Marks]:
-    """A window that records open and close, behind its word. Raises SyntaxProblem."""
+    """Parse a window that records open and close, after its word. Raises SyntaxProblem."""
     opening = cursor.peek()
     inside = cursor.inside()
     if word == "COUNT_WINDOW":
@@ -109,7 +109,7 @@ def row_window(cursor: Cursor, word: str) -> tuple[RowWindow, Marks]:
     return EventWindow(_true_for(cursor)), marks
 
 
-#: What TDengine's FILL has and a stream's does not, and what to do instead.
+#: Parts of TDengine's FILL that streams do not have, and what to do instead.
 REFUSED_FILLS = {
     "NULL_F": "a range of time without any record gives no result: use NULL",
     "VALUE_F": "a range of time without any record gives no result: use VALUE",
@@ -119,7 +119,7 @@ REFUSED_FILLS = {
 
 
 def fill(cursor: Cursor, clause: Token) -> Fill | None:
-    """FILL, behind its word; None for FILL(NONE). Raises SyntaxProblem."""
+    """Parse FILL, after its word; None for FILL(NONE). Raises SyntaxProblem."""
     opening = cursor.peek()
     inside = cursor.inside()
     parts = split_at(inside, ",") if inside else [[]]
@@ -165,7 +165,7 @@ def _count(cursor: Cursor, part: Sequence[Token], opening: Token) -> int:
 
 
 def _true_for(cursor: Cursor) -> Least:
-    """TRUE_FOR, if it stands here."""
+    """Parse TRUE_FOR, if it comes next."""
     if not cursor.peek().says("TRUE_FOR"):
         return Least()
     cursor.once(cursor.take())

@@ -18,12 +18,12 @@ RANGES = {"b": 8, "h": 16, "l": 32, "q": 64, "B": -8, "H": -16}
 
 
 def examples(quick: int, full: int) -> settings:
-    """How many examples a property test has that takes long."""
+    """The number of examples for a slow property test."""
     return settings(max_examples=full if settings.get_current_profile_name() == "full" else quick)
 
 
 def all_messages() -> list[type[Message]]:
-    """Every message class of the wire and record packages."""
+    """Every message class of the message and record packages."""
     found = []
     for package in (messages, records):
         for module in pkgutil.iter_modules(package.__path__):
@@ -45,7 +45,7 @@ def integers(code: str) -> st.SearchStrategy[int]:
 
 
 def value(con: C.Construct, name: str = "", *, tame: bool = False) -> st.SearchStrategy[Any]:
-    """Values of a construct. `tame` stays inside what both oracles can hold: known error codes, sane durations."""
+    """Values of a construct. `tame` stays within what both oracles can hold: known error codes, sane durations."""
     if isinstance(con, C.Renamed):
         return value(con.subcon, con.name, tame=tame)
     if isinstance(con, C.FormatField):

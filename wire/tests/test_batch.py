@@ -1,4 +1,4 @@
-"""Record batches: against other implementations in both directions, and against damage."""
+"""Record batches: compared with other implementations in both directions, and with damage."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_kafka_python_and_aiokafka_read_what_is_built(records: list[Record], cod
         (r.offset, r.timestamp, r.key, r.value) for r in expected(records)
     ]
     if codec is CompressionType.SNAPPY:
-        return  # kafka-python reads it only with one more library
+        return  # kafka-python needs one more library to read it
     theirs = MemoryRecords(data).next_batch()
     assert theirs.validate_crc()
     assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (7, 1, 5)
@@ -108,7 +108,7 @@ def test_kafka_python_and_aiokafka_read_what_is_built(records: list[Record], cod
     assert found == expected(records)
 
 
-# kafka-python writes snappy only with one more library.
+# kafka-python needs one more library to write snappy.
 @given(record_lists, codecs.filter(lambda codec: codec is not CompressionType.SNAPPY))
 def test_what_kafka_python_builds_reads_back(records: list[Record], codec: CompressionType) -> None:
     builder = DefaultRecordBatchBuilder(
@@ -132,7 +132,7 @@ def test_what_kafka_python_builds_reads_back(records: list[Record], codec: Compr
 def test_no_mutation_passes_the_checks_or_escapes_as_another_error(
     records: list[Record], codec: CompressionType, data: st.DataObject
 ) -> None:
-    """Inside the CRC every change is found; with the CRC repaired, decoding gives records or KafkaError."""
+    """Inside the CRC every change is detected; with the CRC repaired, decoding gives records or KafkaError."""
     good = batch.build_batch(records, compression=codec)
     bad = bytearray(good)
     at = data.draw(st.integers(0, len(bad) - 1))

@@ -1,4 +1,4 @@
-"""The bytes of compaction: which records stay, how a batch looks without the others, and that both twins agree."""
+"""Compaction of bytes: which records stay, what a batch is like without the others, and that both versions agree."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ mutations = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255), st.b
 
 
 def logged(given_batches: list[Any], changes: list[tuple[int, int, bool]]) -> bytes:
-    """The batches behind one another, with some bytes changed; some of those with a CRC that is right again."""
+    """Consecutive batches with some bytes changed; some of these get a valid CRC again."""
     out: list[bytearray] = []
     base = 0
     for pairs, gap, producer, stamped in given_batches:
@@ -225,7 +225,7 @@ def logged(given_batches: list[Any], changes: list[tuple[int, int, bool]]) -> by
 
 
 def ran(make: Any, data: bytes, high: int, start: int, most: int, now: int, kept: list[int]) -> Any:
-    """All that a map answers, twice over: what the first run leaves is compacted again."""
+    """Everything that a map returns, twice: the first run's output is compacted again."""
     found: list[Any] = []
     for _ in range(2):
         keys = make(2 * most, most, SECRET)

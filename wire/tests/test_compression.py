@@ -1,4 +1,4 @@
-"""Codecs: against the libraries other clients use, and against bombs and damage."""
+"""Codecs: compared with the libraries that other clients use, and with bombs and damage."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ FRAMED = [CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD]
 
 
 class Counted:
-    """A codec's module that counts its attempts."""
+    """A codec module that counts its attempts."""
 
     def __init__(self, module: Any) -> None:
         self.attempts, self._module = 0, module
@@ -168,7 +168,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Counted]]:
 
 @pytest.fixture
 def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cramjam that reports a full buffer in words unknown here."""
+    """A cramjam that reports a full buffer in unknown words."""
     compression._tells_full.cache_clear()
     monkeypatch.setattr(compression, "_OVERFLOW", "the buffer has no room")
 
@@ -176,7 +176,7 @@ def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.door
 @pytest.mark.parametrize("codec", FRAMED)
 def test_damaged_data_is_told_from_a_full_buffer_at_once(codec: CompressionType, counted: dict[int, Counted]) -> None:
-    """Fails with a cramjam of other words: then damaged data costs more attempts, and all else is the same."""
+    """Fails if cramjam's words change: damaged data then costs more attempts, and everything else stays the same."""
     assert compression._tells_full(codec)
     counted[codec].attempts = 0
     with pytest.raises(KafkaError) as caught:
@@ -194,7 +194,7 @@ def test_with_other_words_what_is_whole_is_read_and_what_is_damaged_is_not(
     data = b"a" * LIMIT
     packed = compress(codec, data)
     assert decompress(codec, packed, LIMIT) == data  # the first guess was too small
-    with pytest.raises(TooLarge):  # the caller goes on to `decompress`
+    with pytest.raises(TooLarge):  # the caller then uses `decompress`
         decompress_into(codec, packed, bytearray(LIMIT - 1))
     for bad, limit in ((packed, LIMIT - 1), (packed[:-6] + b"damage", LIMIT), (b"damage", LIMIT)):
         counted[codec].attempts = 0

@@ -45,7 +45,7 @@ OTHER_SUMS = "def module_from_spec(spec): made = before(spec); made.crc32c = lam
     ids=["the extension is elsewhere", "its function is elsewhere", "its function is another one"],
 )
 def test_where_the_extension_is_another_the_function_is_the_packages(upstream: str) -> None:
-    """The package is imported with the true loader, as only the short way sees the changed one."""
+    """The package is imported with the real loader, because only the short way sees the changed one."""
     program = f"""
 import sys
 from importlib import util

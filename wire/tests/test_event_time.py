@@ -1,4 +1,4 @@
-"""Which times of a schema a stream may have been meant to go by."""
+"""Which times of a schema a stream may have been meant to use."""
 
 from __future__ import annotations
 

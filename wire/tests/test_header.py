@@ -1,4 +1,4 @@
-"""Request headers against kafka-python's, and hostile ones."""
+"""Request headers compared with kafka-python's, and hostile ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAAS texts: what Kafka's clients and brokers write is read, and nothing else names a class."""
+"""JAAS texts: those of Kafka's clients and brokers are read, and no other text can name a class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many lines at a time give what record by record does."""
+"""Processing many lines at a time gives the same as record by record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HUGE = 1 << 40
 
 
 def by_hand(data: bytes, rules: LineRules, most: int) -> tuple[list[Record], int, bool]:
-    """The records of lines, where the next one begins, and whether that is bad."""
+    """The records of lines, where the next one begins, and whether that one is bad."""
     found: list[Record] = []
     at = 0
     while at < len(data) and len(found) < most:

@@ -1,4 +1,4 @@
-"""Generated codecs against the interpreted construct tree, for every message in every version."""
+"""Generated codecs compared with the interpreted construct tree, for every message in every version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ relaxed = settings(examples(3, 10), suppress_health_check=list(HealthCheck))
 
 
 def outcome(parse: Callable[[Any], Any], data: bytes | memoryview) -> Any:
-    """What a parser makes of bytes: a message, or None where it refuses."""
+    """A parser's result for bytes: a message, or None if it refuses them."""
     try:
         return parse(data)
     except ProtocolError:

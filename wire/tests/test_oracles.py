@@ -1,5 +1,8 @@
-"""Our messages against independent implementations: kafka-python and kio must read what we build and build it again to
-the byte; and our definitions against the JSON ones that kafka-python ships, field by field."""
+"""Our messages compared with independent implementations.
+
+kafka-python and kio must read what we build and build it again to the byte; and our definitions must match the JSON
+ones that kafka-python ships, field by field.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ relaxed = settings(examples(3, 10), suppress_health_check=list(HealthCheck))
 
 def kafka_python_class(cls: type[Message]) -> Any:
     if cls.__wire__.key < 0:
-        return None  # the embedded consumer protocol: kafka-python's classes carry its version prefix with them
+        return None  # the embedded consumer protocol: kafka-python's classes include its version prefix
     for package in ("admin", "consumer", "metadata", "producer", "sasl"):
         found = getattr(getattr(kafka.protocol, package), cls.__name__, None)
         if found is not None:
@@ -78,7 +81,7 @@ def test_kafka_python_reads_and_rebuilds_our_bytes(cls: type[Message]) -> None:
             if not oracle.min_version <= version <= oracle.max_version:
                 continue
             message = data.draw(value(schema(cls, version), tame=True))
-            if cls is ApiVersionsResponse:  # with an error in it kafka-python takes it for version 0
+            if cls is ApiVersionsResponse:  # if it has an error, kafka-python takes it for version 0
                 message = msgspec.structs.replace(message, error_code=0)
             wire = message_codec(cls, version).build(message)
             theirs = oracle.decode(io.BytesIO(wire), version=version)
@@ -130,7 +133,7 @@ Field = tuple[str, str, bool, int | None, "list[Field] | None"]
 
 
 def theirs_in(fields: list[Any], version: int, commons: dict[str, list[Any]]) -> list[Field]:
-    """(name, type, nullable, tag, sub-fields) of a JSON structure in a version, tagged fields last by number."""
+    """(name, type, nullable, tag, sub-fields) of a JSON structure in a version; tagged fields come last, by number."""
     rows: list[Field] = []
     for f in fields:
         if not spans(f.get("versions"), version):

@@ -1,4 +1,4 @@
-"""Patterns of clients: linear, bounded, and refused in one line."""
+"""Clients' patterns: linear, bounded, and refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What broker and driver say to each other, and the plan of a query topic."""
+"""The messages between broker and driver, and the plan of a query topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCRAM's messages and proofs, held to the example of RFC 7677 and to what hostile clients send."""
+"""SCRAM's messages and proofs, compared with the example of RFC 7677, and with what hostile clients send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream's text, taken apart; and what is refused, with the place."""
+"""The parser for a stream's text; and what is refused, with its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of strangers shown to a person."""
+"""Untrusted text that is shown to a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk over a batch's records: what it finds, what it refuses, and that both twins say the same of any bytes."""
+"""The walk over a batch's records: what it finds, what it refuses, and that both versions agree on any bytes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ records = st.lists(
 
 
 def body_of(given_records: list[Record]) -> tuple[bytes, int]:
-    """The records as they stand in a batch, and their base timestamp."""
+    """The records as stored in a batch, and their base timestamp."""
     data = batch.build_batch(given_records)
     return data[batch.HEADER_SIZE :], batch.parse_header(data).base_timestamp
 
 
 def record(*fields: int | bytes, length: int | None = None) -> bytes:
-    """One record of the given fields: numbers as varints, bytes as they are."""
+    """One record with the given fields: numbers as varints, bytes unchanged."""
     content = bytearray(1)
     for field in fields:
         if isinstance(field, int):

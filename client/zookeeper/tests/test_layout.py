@@ -1,4 +1,4 @@
-"""Paths and numbers of offsets in ZooKeeper: what clients name, and what znodes hold."""
+"""Paths and numbers of offsets in ZooKeeper: the names that clients choose, and the content of znodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger may write into a topic, and what becomes of it."""
+"""What an untrusted writer may put into a topic, and what becomes of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binary JSON: bytes made as MySQL describes the format, any document there and back, and bytes that lie."""
+"""Binary JSON: bytes made to MySQL's description, a round trip of any document, and bytes that lie."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counted(data: bytes) -> bytes:
 
 
 def made(value: Any, *, large: bool) -> Made:
-    """The type and the data of a value."""
+    """A value's type and data."""
     if value is None or isinstance(value, bool):
         return 4, bytes([0 if value is None else 1 if value else 2])
     if isinstance(value, int):
@@ -115,10 +115,10 @@ def test_values_of_other_types(kind: int, data: bytes, shown: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x02\x01\x00\x07\x00\x02\x00\x00",  # an array that holds itself
+        b"\x02\x01\x00\x07\x00\x02\x00\x00",  # an array that contains itself
         b"\x02\xff\xff\x04\x00",  # more elements than bytes
-        b"\x02\x01\x00\xff\xff\x04\x00\x00",  # longer than it is
-        b"\x00\x01\x00\x0b\x00\x09\x00\xff\xff\x04\x00\x00",  # a key behind the end
+        b"\x02\x01\x00\xff\xff\x04\x00\x00",  # a size beyond the data
+        b"\x00\x01\x00\x0b\x00\x09\x00\xff\xff\x04\x00\x00",  # a key beyond the end
         b"\x0c\xff\xff\xff\xff\xff\xff",  # a length without an end
         b"\x0c\x05ab",
         b"\x0c\x01\xff",
@@ -136,7 +136,7 @@ def test_bytes_that_lie_are_refused(data: bytes) -> None:
 
 
 def test_a_value_that_unfolds_to_more_than_it_has_is_refused() -> None:
-    """Each of 30 arrays holds the next one twice: a billion elements, were they read."""
+    """Each of 30 arrays contains the next one twice: a billion elements if all were read."""
     arrays = b"".join(struct.pack("<HH", 2, 10) + struct.pack("<BH", 2, 10) * 2 for _ in range(30))
     with pytest.raises(ValueError, match="more elements than bytes"):
         text(b"\x02" + arrays + struct.pack("<HH", 0, 4))

@@ -1,4 +1,4 @@
-"""Values and literals, against other ways to say the same; and bytes that lie."""
+"""Values and literals, compared with other ways to write them; and bytes that lie."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CHARSETS = {63: "binary", 45: "utf8mb4", 8: "latin1"}
 
 
 def table(types: bytes, metadata: bytes) -> Table:
-    """A table map that says all that it may."""
+    """A table map with all optional parts."""
     names = [f"c{number}" for number in range(len(types))]
     signs = bytes((sum(kind in columns._OF_MARIADB.numeric for kind in types) + 7) // 8)
     return Table("d", "t", types, metadata, bytes(8), signs, (45, {}), None, names, None, None, None, None, [0])
 
 
 def encoded(value: decimal.Decimal, precision: int, scale: int) -> bytes:
-    """As the server packs a DECIMAL: groups of nine digits, the sign in the first bit."""
+    """A DECIMAL as the server packs it: groups of nine digits, with the sign in the first bit."""
     sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
     whole, _, part = f"{abs(value):0{precision + 1}.{scale}f}".partition(".")
     whole = whole[-(precision - scale) :] if precision > scale else ""
@@ -66,7 +66,7 @@ def test_the_greatest_float_is_not_rounded_out_of_range() -> None:
 
 @given(st.text())
 def test_a_text_in_sql_is_one_literal(text: str) -> None:
-    """Undone as the server does: backslashes first, then the quotes around."""
+    """Undo the escapes as the server does: first the backslashes, then the quotes around the text."""
     found = literal(text)
     inner = found[1:-1]
     marks = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a", "'": "'", '"': '"', "\\": "\\"}

@@ -1,4 +1,4 @@
-"""Which tables are copied, whatever they are called by now."""
+"""Which tables are copied, whatever they are called now."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def maker(copied: Copied, tables: tuple[str, ...] = ("d.*",)) -> Maker:
 
 
 def run(made: Maker, sql: str) -> list[str]:
-    """The statements that come of one."""
+    """The statements that result from one."""
     made.take(Begin("0-1-6", 1, AT, 4, 99), 0)
     made.take(Statement("d", sql, 1), 0)
     made.take(End(5, 1, Place("0-1-6", "bin.1", 400)), 0)
@@ -48,8 +48,11 @@ def after(made: Maker) -> Copied:
 @settings(max_examples=500)
 @given(st.sets(st.sampled_from(NAMES), min_size=1), STEPS)
 async def test_each_table_is_copied_once(names: set[str], steps: list[tuple[str, str, str]]) -> None:
-    """The tables of a server, renamed, made and dropped while they are copied. Each has the number of who made it; the
-    statements that come out, run by a target that has what is copied, lead to the same tables."""
+    """Rename, create and drop a server's tables while they are copied.
+
+    Each table has the number of whoever made it. The resulting statements, run by a target with the copied tables, must
+    lead to the same tables.
+    """
     source = {name: number for number, name in enumerate(sorted(names))}
     target: dict[str, int] = {}
     copied = Copied()
@@ -79,7 +82,7 @@ async def test_each_table_is_copied_once(names: set[str], steps: list[tuple[str,
         copied = after(one)
 
     def forget() -> None:
-        """What was copied of a table that is gone counts no more."""
+        """The copy of a table that is gone no longer counts."""
         nonlocal copied
         table = copied.table
         if table not in source and copied.has_part(key(table)) and copied.after is None:

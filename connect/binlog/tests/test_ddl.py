@@ -1,4 +1,4 @@
-"""Which tables a statement is about."""
+"""Which tables a statement concerns."""
 
 from __future__ import annotations
 

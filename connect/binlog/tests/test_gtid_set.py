@@ -1,4 +1,4 @@
-"""MySQL's sets of GTIDs, against sets of numbers; and a reader that keeps one, and asks for what is not in it."""
+"""MySQL's GTID sets, compared with sets of numbers; and a reader that keeps one, and requests what is not in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def made(intervals: list[tuple[str, int, int]]) -> GtidSet:
 
 
 def told(found: GtidSet) -> set[tuple[str, int]]:
-    """What its text says."""
+    """The content of its text."""
     out = set()
     for part in filter(None, str(found).split(",")):
         server, *intervals = part.split(":")
@@ -127,7 +127,7 @@ def test_a_reader_from_the_beginning_of_a_file_is_told_the_set_before_it() -> No
 
 
 async def asked(place: Place) -> bytes:
-    """What a reader sends at last to a server that agrees to all."""
+    """What a reader finally sends to a server that accepts everything."""
     ours, theirs = trio.testing.memory_stream_pair()
     server = Server(Source("127.0.0.1", 3306, "u", ""), 4711)
     server.mariadb = False
@@ -148,7 +148,7 @@ async def asked(place: Place) -> bytes:
 
 
 async def test_what_is_asked_for_is_what_is_not_in_the_set() -> None:
-    """COM_BINLOG_DUMP_GTID: flags, server id, no file, position 4, the set behind its length."""
+    """COM_BINLOG_DUMP_GTID: flags, server id, no file, position 4, and the set after its length."""
     executed = gtid_set_of(f"{A}:1-5").encoded()
     head = b"\x1e" + struct.pack("<HIIQI", 0, 4711, 0, 4, len(executed))
     assert await asked(Place(f"{A}:1-5", "b.1", 157)) == head + executed

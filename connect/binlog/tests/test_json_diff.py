@@ -1,4 +1,4 @@
-"""MySQL's partial updates of JSON: bytes made as MySQL describes them, against a model; and changes that lie."""
+"""MySQL's partial updates of JSON: bytes made to MySQL's description, compared with a model; and changes that lie."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DOCUMENTS = st.recursive(
 
 
 def text(value: Any) -> str:
-    """As the server prints it."""
+    """The text as the server prints it."""
     if isinstance(value, dict):
         names = sorted(value, key=lambda name: (len(name.encode()), name.encode()))
         return "{" + ", ".join(f"{text(name)}: {text(value[name])}" for name in names) + "}"
@@ -86,7 +86,7 @@ def test_changes_make_what_they_say(document: Any, steps: list[tuple[int, Any]],
             else:
                 del inside[at]
         changes += change(kind, path + leg(at), value)
-        document = json.loads(text(document))  # no part of it is there twice
+        document = json.loads(text(document))  # no part of it occurs twice
     assert patched(start, changes, columns._decimal) == text(document)
 
 
@@ -145,12 +145,12 @@ def column(value: Any) -> bytes:
 
 
 def layout() -> Layout:
-    """An INT and three columns of JSON."""
+    """An INT and three JSON columns."""
     return layout_of(table(bytes([3, 245, 245, 245]), b"\x04" * 3), CHARSETS, None)
 
 
 def rows() -> bytes:
-    """Two updates: of one the second JSON is told as changes; the other has none of these."""
+    """Two updates: the first has its second JSON as changes; the other one has no changes."""
     changes = change(REPLACE, "$.a", 2)
     first = b"\x00" + struct.pack("<i", 1) + column([]) + column({"a": 1}) + column({"b": 1})
     first += (

@@ -1,4 +1,4 @@
-"""What is gathered of a group, and when its position is to be written."""
+"""What is collected for a group, and when its position is written."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_the_end_of_a_group_of_which_something_is_written_is_written_soon(
     made = maker(Position(place=AT))
     made.take(begin("0-1-6"), trio.current_time())
     made.take(change("seen"), trio.current_time())
-    assert made.chunk().position.index == 3  # the gtid and two rows
+    assert made.chunk().position.index == 3  # the GTID and two rows
     made.take(change(table), trio.current_time())
     if made.size:
         made.chunk()

@@ -1,4 +1,4 @@
-"""Which topic is whose, and that none is of two."""
+"""Which topic belongs to which table, and that no two tables share one."""
 
 from __future__ import annotations
 

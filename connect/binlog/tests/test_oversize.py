@@ -1,4 +1,4 @@
-"""Messages that are cut into parts, and messages with less in them."""
+"""Messages that are split, and messages that are truncated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_cut_row_fits_and_each_of_its_values_is_one_literal(where: list[str], 
                 assert text.startswith(told[name][number - 1][:-1])
             else:
                 assert told[name][number - 1] == text
-    row = asked_of(cut, copied=False)  # which says that each of them is one literal
+    row = asked_of(cut, copied=False)  # this checks that each of them is one literal
     assert isinstance(row, Row)
     assert "has only the beginning of" in row.cut
 

@@ -1,4 +1,4 @@
-"""MySQL's compressed transactions: made to its documentation, there and back, and bytes that lie."""
+"""MySQL's compressed transactions: made to its documentation, round trips, and bytes that lie."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def number(value: int) -> bytes:
 
 
 def event(kind: int, body: bytes) -> bytes:
-    """As in a payload: without a checksum."""
+    """An event as in a payload: without a checksum."""
     return struct.pack("<IBIIIH", 7, kind, 1, events.HEADER_SIZE + len(body), 0, 0) + body
 
 
@@ -87,7 +87,7 @@ def test_any_bytes_are_events_or_refused(body: bytes) -> None:
 
 
 def test_a_reader_takes_a_compressed_transaction_for_the_events_in_it() -> None:
-    """As MySQL has it: the GTID stands before, the rest of the transaction is inside."""
+    """In MySQL's order: the GTID comes first, and the rest of the transaction is inside."""
 
     def sent(kind: int, body: bytes, end: int) -> bytes:
         return struct.pack("<IBIIIH", 7, kind, 1, events.HEADER_SIZE + len(body), end, 0) + body

@@ -1,4 +1,4 @@
-"""What the server's own tables say of columns, without a server."""
+"""What the server's own tables say about columns, without a server."""
 
 from __future__ import annotations
 

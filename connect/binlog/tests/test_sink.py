@@ -1,4 +1,4 @@
-"""What a broker may say while a chunk is written, and what becomes of it."""
+"""What a broker may answer while a chunk is written, and the consequences."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LEADERS = {"barnabas.connect": {0: 1}, "t": {0: 1}}
 
 
 class Broker:
-    """One broker, which answers writes to `t` with the next of `codes`, and then with none."""
+    """One broker, which answers writes to `t` with the next of `codes`, and with no error after the last."""
 
     def __init__(self, broker: Scripted) -> None:
         self.codes: list[int] = []

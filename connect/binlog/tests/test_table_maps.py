@@ -1,6 +1,6 @@
-"""Table maps, made as a server makes them: which column has which place in their lists, and what the values are then.
+"""Table maps made like a server's: each column's place in their lists, and the resulting values.
 
-MariaDB's lists and MySQL's are not the same. MySQL's are made here to its sources, as no server of it is at hand.
+MariaDB's lists differ from MySQL's. The latter are made here to MySQL's sources, as no such server is at hand.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ TEXTS = {63: b"\xe9", 45: "é", 8: "é", 35: "é", 7: "©"}
 
 
 class Kind(NamedTuple):
-    """A type of column. `row` are the bytes of a value, with `{}` where a text stands behind its length."""
+    """A column type. `row` are the bytes of a value, with `{}` for a text after its length."""
 
     code: int
     meta: bytes
     row: bytes = b""
     value: object = None
-    unsigned: object = None  # the value if it is unsigned, in the list of signedness
-    width: int = 0  # of a text: the bytes of its length; it is in the list of collations
-    members: int = 0  # of ENUM and SET: in which list they are
+    unsigned: object = None  # the value if it is unsigned; then the column is in the list of signedness
+    width: int = 0  # of a text: the bytes of its length; the column is then in the list of collations
+    members: int = 0  # of ENUM and SET: the list that has them
 
 
 NUMBERS = [
@@ -86,12 +86,12 @@ class Made(NamedTuple):
 
     @property
     def bytes(self) -> bytes:
-        """Of its value in a row."""
+        """The bytes of its value in a row."""
         kind, text = self.kind, BYTES[self.collation]
         if kind.code == 245:
             return b"\x02\x00\x00\x00\x04\x01"  # true
         if kind.code in (140, 141):
-            text = b"\x00" + text  # kept as it is
+            text = b"\x00" + text  # stored unchanged
         elif kind.code == 255 and kind.width:
             text = b"\xe9"
         return len(text).to_bytes(abs(kind.width), "little") + text if kind.width else kind.row
@@ -119,13 +119,13 @@ def counted(data: bytes) -> bytes:
 
 
 def bits(flags: Sequence[bool]) -> bytes:
-    """From the highest bit of the first byte on."""
+    """Beginning with the highest bit of the first byte."""
     text = "".join("1" if flag else "0" for flag in flags)
     return bytes(int(text[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(text), 8))
 
 
 def collations(numbers: Sequence[int], *, listed: bool, kinds: tuple[int, int]) -> bytes:
-    """As a default and what differs from it, or as a list."""
+    """As a default and its exceptions, or as a list."""
     if not numbers:
         return b""
     if listed:
@@ -136,7 +136,7 @@ def collations(numbers: Sequence[int], *, listed: bool, kinds: tuple[int, int]) 
 
 
 def table_map(columns: Sequence[Made], *, listed: bool = True, metadata: str = "FULL") -> bytes:
-    """The body of a TABLE_MAP, as `binlog_row_metadata` has it."""
+    """The body of a TABLE_MAP with this `binlog_row_metadata`."""
     names = [f"{string.ascii_lowercase[number % 26]}{number}" for number in range(len(columns))]
     nullable = sum(1 << number for number, each in enumerate(columns) if each.nullable)
     body = bytes(8) + b"\x01d\x00\x01t\x00" + counted(bytes(each.kind.code for each in columns))
@@ -222,7 +222,7 @@ def test_what_a_table_map_with_names_leaves_out_is_not_guessed(kind: Kind, name:
 
 
 def told(columns: Sequence[Made]) -> list[Told]:
-    """What a server says of its columns, if they are these now."""
+    """What a server says about its columns if these are the current ones."""
     found = []
     for number, each in enumerate(columns):
         kind = each.kind
@@ -257,7 +257,7 @@ def test_a_map_of_another_table_than_that_of_now_is_refused(
         [(each.kind.code, each.kind.meta, each.nullable, *_shown(each, metadata)) for each in made]
         for made in (columns, now)
     ]
-    if compared[0] == compared[1]:  # they differ in what is of no consequence: the collation of bytes
+    if compared[0] == compared[1]:  # they differ in something irrelevant: the collation of bytes
         return
     with pytest.raises(EventError, match="was another one than n"):
         layout_of(table_of(maps[0]), COLLATIONS, told(now))
@@ -349,7 +349,7 @@ def test_rows_of_a_table_that_is_not_chosen_are_counted_whatever_its_columns_wer
 
 
 def every(kinds: list[Kind]) -> list[Made]:
-    """All types, with a sign and without, in all collations."""
+    """All types, signed and unsigned, in all collations."""
     found = []
     for kind in kinds:
         collations = sorted(COLLATIONS) if kind.members or (kind.width and kind.code != 255) else [63]

@@ -1,4 +1,4 @@
-"""The HTTP gateway against clients that are right, slow, and hostile."""
+"""The HTTP gateway with correct, slow and hostile clients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Writer:
 
 @asynccontextmanager
 async def served(writer: Writer, token: str = "") -> AsyncIterator[trio.abc.Stream]:
-    """A stream to a gateway that serves it."""
+    """A stream to a gateway that is serving it."""
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Gateway(writer, token).serve, theirs)
@@ -45,7 +45,7 @@ async def served(writer: Writer, token: str = "") -> AsyncIterator[trio.abc.Stre
 
 
 async def ask(stream: trio.abc.Stream, *request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """One request, and its answer: status, headers, body."""
+    """Send one request, and return the answer's status, headers and body."""
     for part in request:
         await stream.send_all(part)
     data = b""

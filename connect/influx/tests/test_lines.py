@@ -1,4 +1,4 @@
-"""Line protocol: what InfluxDB's documentation gives as examples, any point there and back, and hostile bytes."""
+"""Line protocol: the examples of InfluxDB's documentation, round trips of any point, and hostile bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What proves a password, checked as the server checks it; and addresses of servers."""
+"""The proof of a password, checked as the server does; and the addresses of servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def xor(left: bytes, right: bytes) -> bytes:
 
 
 def test_the_native_proof_gives_the_stored_hash_back() -> None:
-    """The server has SHA1(SHA1(password)) only."""
+    """The server has only SHA1(SHA1(password))."""
     stored = hashlib.sha1(hashlib.sha1(b"secret").digest()).digest()
     proof = handshake.proof_of(handshake.NATIVE, "secret", NONCE, tls=False)
     once = xor(proof, hashlib.sha1(NONCE + stored).digest())

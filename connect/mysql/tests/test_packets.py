@@ -1,4 +1,4 @@
-"""Packets are cut out of any pieces of a stream, and bounded."""
+"""Packets are cut from any pieces of a stream, and their size is bounded."""
 
 from __future__ import annotations
 
