@@ -37,6 +37,7 @@ from barnabas.broker.security.authentication import Authentication
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import NODES, Listener, Protocol
+from barnabas.broker.workers import Workers
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -71,6 +72,7 @@ class Together:
         followers.is_running = self.membership.is_running
         topics.placement.nodes = self.membership.ids
         topics.others_let_go = followers.have_let_go  # type: ignore[method-assign]
+        topics.in_background = self._parts.find(Workers).start
         return topics
 
     def make_producer_ids(self) -> ProducerIds:
