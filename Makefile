@@ -69,7 +69,7 @@ test: $(VENV)/.test tools $(VENV)/.archive
 
 # Brokers of three nodes instead of one, for the tests to which that makes no difference: all clients, and what is killed.
 NODES_TESTS := $(addprefix compat_tests/,kcat kafka_python aiokafka confluent kafkajs java admin transactions crash compaction \
-	security acls fetching quotas pipelining hoarders lies monitoring cli console ecosystem examples streams query_topics)
+	security acls fetching quotas pipelining hoarders lies monitoring cli)
 test-nodes: $(VENV)/.test tools $(VENV)/.archive
 	BARNABAS_TEST_PROCESSES=3 $(BIN)/pytest -m "$(MARKS)" $(PARALLEL) $(NODES_TESTS)
 

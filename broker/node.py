@@ -43,6 +43,7 @@ from barnabas.broker.parts import Parts
 from barnabas.broker.quotas.connection_rates import ConnectionRates
 from barnabas.broker.quotas.manager import QuotaManager
 from barnabas.broker.reading.fetch_sessions import FetchSessions
+from barnabas.broker.reading.offsets import Offsets
 from barnabas.broker.registry import Handlers
 from barnabas.broker.security.audit import Audit
 from barnabas.broker.security.authentication import Authentication
@@ -194,7 +195,8 @@ class Node:
                     listening.listen(bound, self.config)
                     self.connections.accept(bound)
                     if self.http is not None:
-                        self.http.ready(self._parts, self.owners.authorizer)
+                        peers = None if self.together is None else self.together.channels
+                        self.http.ready(self._parts, self.owners.authorizer, peers)
                     if self.together is not None:
                         self.together.ready(self._handlers_made, self.owners.authorizer)
                     if self.together is None or self.together.membership.owns:
@@ -238,6 +240,7 @@ class Node:
         if together is None or together.membership.owns:
             await self.topics.finalize_features()
             await self.topics.reconcile()
+            await self.queries.open_all()
         else:
             await self.topics.make_all_vnodes()
         if together is not None:
@@ -342,7 +345,8 @@ class Node:
         self.producer_ids = parts.make(ProducerIds) if together is None else together.make_producer_ids()
         self.groups = parts.make(Groups)
         self.transactions = parts.make(Transactions)
-        self.queries = parts.make(Queries)
+        offsets = parts.make(Offsets)
+        self.queries = parts.make(self._queries_class())
         self.streams = parts.make(Streams)
         self.owners = parts.make(Owners)
         self.configs = parts.make(ResourceConfigs)
@@ -358,6 +362,9 @@ class Node:
         if together is not None:
             nodes.controller_id = together.membership.owner
             together.assemble(self.authentication, self.transactions)
+            offsets.peers = self.configs.peers = together.channels
+            if together.membership.owns:
+                self.queries.everywhere = self.followers.have_applied
         self.metadata.listeners = [
             self.configs,
             self.authentication,
@@ -371,6 +378,13 @@ class Node:
             self.metadata_snapshots,
             *(together.listeners if together is not None else ()),
         ]
+
+    def _queries_class(self) -> type[Queries]:
+        if self.together is None or self.together.membership.owns:
+            return Queries
+        from barnabas.broker.jobs.followed_queries import FollowedQueries
+
+        return FollowedQueries
 
     def _authorizer(self) -> Authorizer | None:
         """Who decides what clients may do, if the configuration says so."""

@@ -18,7 +18,7 @@ class Partitions:
     def __init__(self, metadata: MetadataImage, vnodes: Mapping[tuple[str, int], Vnode]) -> None:
         """`vnodes` are those that this broker leads, by topic and partition; it may change."""
         self._metadata, self._vnodes = metadata, vnodes
-        self._node_id = metadata.node_id
+        self.node_id = metadata.node_id
         #: Topics whose `min.insync.replicas` is above the one replica that there is.
         self.without_enough_replicas: set[str] = set()
 
@@ -26,7 +26,7 @@ class Partitions:
         """The vnode of a partition that is led here; None if there is no such partition, or it is led elsewhere."""
         known = self._metadata.topics.get(topic)  # type: ignore[arg-type]
         leader = None if known is None else known.partitions.get(index)
-        if known is None or leader is None or leader.node != self._node_id:
+        if known is None or leader is None or leader.node != self.node_id:
             return None
         return self._vnodes.get((known.name, index))
 
@@ -67,7 +67,7 @@ class Partitions:
     def elsewhere(self, topic: str, index: int) -> int | None:
         """The other node that leads a partition; None if this one does, or nobody."""
         leader = self.leader(topic, index)
-        return None if leader is None or leader.node in (self._node_id, NOBODY) else leader.node
+        return None if leader is None or leader.node in (self.node_id, NOBODY) else leader.node
 
     def topic_id(self, topic: str) -> bytes | None:
         """The id of a topic, None if there is no such topic."""
@@ -84,7 +84,7 @@ class Partitions:
         if self.get(vnode.topic, vnode.partition) is vnode:
             return None
         leader = self.leader(vnode.topic, vnode.partition)
-        if leader is not None and leader.node != self._node_id:
+        if leader is not None and leader.node != self.node_id:
             return self._absence(vnode.topic, vnode.partition)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 

@@ -58,6 +58,8 @@ class Child:
     rest: bytes = b""
     #: Where its clients connect, once they can.
     address: str = ""
+    #: Where its HTTP listener is, if it has one.
+    http: str = ""
     #: Seconds for which it has given no sign, while the supervisor itself had its turns.
     silent: float = 0.0
     started: float = 0.0
@@ -222,7 +224,7 @@ class Supervisor:
         *lines, child.rest = (child.rest + data).split(b"\n")
         for line in lines:
             if line and line != BEAT:
-                child.address = line.decode(errors="replace")
+                child.address, _, child.http = line.decode(errors="replace").partition(" ")
                 self._served()
 
     def _served(self) -> None:
@@ -234,6 +236,9 @@ class Supervisor:
             fresh = self.ready_file.with_name(f"{self.ready_file.name}.new")
             fresh.write_text(",".join(addresses) + "\n")
             fresh.replace(self.ready_file)
+        pages = [child.http for child in self.children.values() if child.http]
+        if pages:
+            self.told(f"HTTP is on {', '.join(pages)}")
         self.told(
             f"barnabas is ready on {', '.join(addresses)}, {self.count} nodes, data in {self._data_dir}, started in "
             f"{time.perf_counter() - self.began:.2f} s"

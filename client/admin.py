@@ -125,23 +125,24 @@ def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str], *,
     check(answer.error_code, f"Topic {name}", answer.error_message)
 
 
-def broker_configs(cluster: Cluster) -> dict[str, str | None]:
-    """The effective settings of the broker that coordinates groups; a secret is None. Raises ClientError."""
-    name = _a_broker(cluster)
-    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(RESOURCE_BROKER, name, None)])
-    result = only(cluster.any(request, DescribeConfigsResponse).results, f"Broker {name}")
-    check(result.error_code, f"configuration of broker {name}", result.error_message)
+def broker_configs(cluster: Cluster) -> dict[int, dict[str, str | None]]:
+    """The settings in force of each broker, by its id, a secret is None. Raises ClientError."""
+    return {node: _configs_of(cluster, node) for node in cluster.node_ids()}
+
+
+def _configs_of(cluster: Cluster, node: int) -> dict[str, str | None]:
+    """A broker tells its own."""
+    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(RESOURCE_BROKER, str(node), None)])
+    answer = cluster.ask(lambda: cluster.broker(node), request, DescribeConfigsResponse)
+    result = only(answer.results, f"Broker {node}")
+    check(result.error_code, f"configuration of broker {node}", result.error_message)
     return {each.name: each.value for each in result.configs}
 
 
 def set_broker_config(cluster: Cluster, configs: Mapping[str, str]) -> None:
-    """Set keys of that broker at run time. Raises ClientError."""
-    name = _a_broker(cluster)
+    """Set keys of the first broker at run time. Raises ClientError."""
+    name = str(min(cluster.node_ids()))
     changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
     request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(RESOURCE_BROKER, name, changes)])
     answer = only(cluster.controller(request, IncrementalAlterConfigsResponse).responses, f"Broker {name}")
     check(answer.error_code, f"Broker {name}", answer.error_message)
-
-
-def _a_broker(cluster: Cluster) -> str:
-    return str(only(sorted(cluster.node_ids()), "the cluster's brokers"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -14,6 +15,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Self
 
+from barnabas.client.cluster import Cluster
 from compat_tests.tools import ROOT
 from compat_tests.waiting import DEADLINE, changed, until
 
@@ -22,16 +24,19 @@ PROCESSES = "BARNABAS_TEST_PROCESSES"
 
 
 def following_free_ports(count: int) -> int:
-    """The first of so many ports that follow each other and are free."""
+    """The first of so many ports that follow each other and are free.
+
+    They are none that the system gives to clients: those of a node that is away would be taken.
+    """
     while True:
         with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            first = random.randrange(12_000, 32_000)
             try:
-                for port in range(first + 1, first + count):
+                for port in range(first, first + count):
                     stack.enter_context(socket.create_server(("127.0.0.1", port)))
             except OSError:
                 continue
-            return int(first)
+            return first
 
 
 class Server(ABC):
@@ -173,6 +178,14 @@ class Barnabas(Server):
         serve = ["-m", "barnabas", "serve", *listen, "--data-dir", str(self.data_dir)]
         several = ["--processes", str(self.processes)] if self.processes > 1 else []
         return [sys.executable, *serve, *several, *pairs]
+
+    def port_of(self, topic: str, partition: int = 0) -> int:
+        """Where the node listens that leads a partition: nodes have ports that follow each other."""
+        if self.processes == 1:
+            return self.port
+        with Cluster(self.address) as cluster:
+            leader = cluster.leaders(topic)[partition]
+            return self.port + leader - min(cluster.node_ids())
 
     def environment(self) -> dict[str, str]:
         # With compiled modules, as an installed broker has them.

@@ -140,6 +140,8 @@ class GroupCoordinator:
         shard = self.shards.by_partition.pop(partition, None)
         if shard is None:
             return
+        if self._offsets.elsewhere is not None:
+            self._offsets.elsewhere.unloaded(partition)
         with self._outbox:
             for group in list(shard.groups.values()):
                 group.shut_down(ErrorCode.NOT_COORDINATOR)

@@ -138,7 +138,9 @@ def _add_trace(commands: Commands[Parser]) -> None:
         epilog="Example: barnabas trace --topic orders --api Produce",
     )
     trace.add_argument(
-        "--url", default="http://127.0.0.1:9644", help="of the HTTP listener (default: http://127.0.0.1:9644)"
+        "--url",
+        action="append",
+        help="of the HTTP listener; once more for each further node (default: http://127.0.0.1:9644)",
     )
     trace.add_argument("--user", metavar="NAME", help="who to log in as, where clients log in")
     trace.add_argument("--ca", metavar="FILE", help="certificates to trust, in PEM (default: the system's)")

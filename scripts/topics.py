@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from barnabas.client.admin import create_partitions, create_topic, delete_topic, set_topic_config, topic_configs
 from barnabas.client.cluster import Cluster
@@ -105,13 +106,15 @@ def _figures(
 
 
 def _sizes(cluster: Cluster) -> dict[str, int] | None:
-    """The size of each topic in bytes; None if the user may not see it."""
+    """The size of each topic in bytes, added up over the brokers; None if the user may not see it."""
     found: Counter[str] = Counter()
-    for result in cluster.any(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse).results:
-        if result.error_code:
-            return None
-        for topic in result.topics:
-            found[topic.name] += sum(part.partition_size for part in topic.partitions)
+    for node in cluster.node_ids():
+        request = DescribeLogDirsRequest(topics=None)
+        for result in cluster.ask(partial(cluster.broker, node), request, DescribeLogDirsResponse).results:
+            if result.error_code:
+                return None
+            for topic in result.topics:
+                found[topic.name] += sum(part.partition_size for part in topic.partitions)
     return found or None
 
 

@@ -1,4 +1,5 @@
-"""`barnabas trace`: show the requests that a broker serves as they come, from its HTTP listener."""
+"""`barnabas trace`: show the requests that a broker serves as they come, from its HTTP listener, or from those of its
+nodes."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ import base64
 import http.client
 import json
 import os
+import queue
 import ssl
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -18,20 +22,22 @@ from barnabas.client.passwords import read_password
 from barnabas.wire.text import visible
 
 PATH = "/api/trace"
+DEFAULT = "http://127.0.0.1:9644"
 
 
 def run(args: argparse.Namespace) -> int:
     """Print requests until interrupted or the broker ends."""
     wanted = {name: getattr(args, name) for name in ("topic", "client", "principal", "api") if getattr(args, name)}
     left = args.max_messages
-    for line in _lines(args.url, wanted, args.user, args.ca):
+    urls = list(dict.fromkeys(args.url or [DEFAULT]))
+    for line in _lines_of_all([partial(_lines, url, wanted, args.user, args.ca) for url in urls]):
         told = json.loads(line)
         print(line if args.json else shown(told), flush=True)
         if left is not None:
             left -= 1
             if left <= 0:
                 return 0
-    raise ClientError(f"{args.url} has ended the trace: is the broker still there?")
+    raise ClientError(f"{', '.join(urls)} has ended the trace: is the broker still there?")
 
 
 def shown(line: dict[str, Any]) -> str:
@@ -45,6 +51,29 @@ def shown(line: dict[str, Any]) -> str:
     parts += line.get("errors", [])
     parts += [f"({line['lost']} before it are left out)"] if line.get("lost") else []
     return visible("  ".join(parts))
+
+
+def _lines_of_all(sources: list[Callable[[], Iterator[str]]]) -> Iterator[str]:
+    """The lines of all, as they come, until one of them ends. Raises ClientError."""
+    if len(sources) == 1:
+        yield from sources[0]()
+        return
+    found: queue.SimpleQueue[str | ClientError | None] = queue.SimpleQueue()
+
+    def read(source: Callable[[], Iterator[str]]) -> None:
+        try:
+            for line in source():
+                found.put(line)
+            found.put(None)
+        except ClientError as error:
+            found.put(error)
+
+    for source in sources:
+        threading.Thread(target=read, args=[source], daemon=True).start()
+    while (line := found.get()) is not None:
+        if isinstance(line, ClientError):
+            raise line
+        yield line
 
 
 def _lines(url: str, wanted: dict[str, str], user: str | None, ca: str | None) -> Iterator[str]:

@@ -104,7 +104,7 @@ async def _create(
         configs = await streams.prepare(asked.name, configs, request.timeout_ms, may_read)
         owners.check(asker, asked.name, configs, _NAME)
     elif configs.get(DEAD_LETTER_OF):
-        count, configs = queries.prepare_dead_letters(asked.name, configs)
+        count, configs = await queries.prepare_dead_letters(asked.name, configs)
     context.check_change(count, strict_since=STRICT_SINCE)
     topic_id = ZERO_UUID
     values = {key: value for key, value in configs.items() if value is not None}

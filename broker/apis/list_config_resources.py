@@ -34,10 +34,11 @@ async def handle(
 ) -> ListConfigResourcesResponse | LargeResponse:
     if not context.may(DESCRIBE_CLUSTER_CONFIGS):
         return ListConfigResourcesResponse(error_code=DESCRIBE_CLUSTER_CONFIGS.refusal)
+    nodes = [str(node) for node in sorted({identity.node_id, *metadata.nodes})]
     names: dict[int, list[str]] = {
         RESOURCE_TOPIC: sorted(metadata.topics),
-        RESOURCE_BROKER: [str(identity.node_id)],
-        RESOURCE_BROKER_LOGGER: [str(identity.node_id)],
+        RESOURCE_BROKER: nodes,
+        RESOURCE_BROKER_LOGGER: nodes,
         RESOURCE_CLIENT_METRICS: sorted(metadata.client_metrics),
         RESOURCE_GROUP: [],
     }

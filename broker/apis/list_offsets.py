@@ -1,5 +1,6 @@
 """ListOffsets (2), versions 1-11: offsets by timestamp, and by special values. There is no remote tier here, so a
-request about one finds nothing (offset -1), as in Kafka without it.
+request about one finds nothing (offset -1), as in Kafka without it. Another node (it has a replica id) gets the end of
+the log.
 
 Version 1: one offset with its timestamp (KIP-79); -1 is the end, -2 the start of the log.
 Versions 2-3: isolation level: with read_committed, the end is the last stable offset, and no record behind it is found.
@@ -18,6 +19,7 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.time_lookup import MAX_TIMESTAMP, find_time
 from barnabas.broker.registry import Context, api
 from barnabas.broker.security.operations import DESCRIBE_TOPIC
+from barnabas.broker.security.principals import NODE
 from barnabas.broker.workers import Workers
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.list_offsets import (
@@ -112,6 +114,8 @@ def _find(
     found: tuple[int, int] | KafkaError | None
     found = -1, -1
     end = vnode.last_stable_offset if request.isolation_level == READ_COMMITTED else vnode.high_watermark
+    if request.replica_id >= 0 and context.principal == NODE:
+        end = vnode.log_end_offset
     if asked == LATEST:
         found = end, -1
     elif asked in (EARLIEST, EARLIEST_LOCAL):

@@ -359,6 +359,8 @@ class Producing:
         try:
             if isinstance(found, KafkaError):
                 raise found
+            if vnode.topic in self._parts.queries.closed:  # it became a query topic meanwhile
+                raise _refused(self._parts.queries, vnode.topic)
             if found.header.is_transactional:
                 self._check_transaction(vnode, place.data)
             result = vnode.append_valid(found, now_ms=self._now_ms)

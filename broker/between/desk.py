@@ -1,10 +1,12 @@
-"""On the owner of the metadata: requests that other nodes hand on, carried out for the clients that they are from."""
+"""Requests that other nodes hand on, carried out for the clients that they are from: by the owner of the metadata what
+changes them, and by any node what visitors of another one's console ask of it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from time import thread_time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -20,6 +22,9 @@ from barnabas.wire.principal_data import PrincipalData
 
 if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
+
+
+BYTES = (bytes, bytearray, memoryview)
 
 
 class Visitor:
@@ -70,5 +75,12 @@ class Desk:
         answer = endpoint.handle(context, request)
         if bill is not None:
             meter.handled(bill, context, len(data), thread_time() - began, has_answer=True)
-        message = await large.given(answer)
-        return b"".join(endpoint.encode(message, context))[4:]  # type: ignore[arg-type]  # no answer has log data
+        chunks = endpoint.encode(await large.given(answer), context)
+        if all(isinstance(each, BYTES) for each in chunks):
+            return b"".join(chunks)[4:]  # type: ignore[arg-type]
+        return (await trio.to_thread.run_sync(_read, chunks))[4:]
+
+
+def _read(chunks: Sequence[Any]) -> bytes:
+    """An answer with log data, which may have to come from the disk. For a thread."""
+    return b"".join(each if isinstance(each, BYTES) else each.read() for each in chunks)

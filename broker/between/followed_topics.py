@@ -17,6 +17,7 @@ from barnabas.storage.flusher import Flusher
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.wire.queries.keys import PLAN
 from barnabas.wire.records.cluster_metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from barnabas.wire.types import Message
 
@@ -84,7 +85,7 @@ class FollowedTopics(TopicManager):
             await self._drop_vnodes(topic, list(topic.partitions))
 
     def _with_new_partitions(self, records: Sequence[Message]) -> list[TopicImage]:
-        """The topics that get partitions by a change, as they will be."""
+        """The topics that get partitions by a change, or become query topics, as they will be."""
         found: dict[bytes, TopicImage] = {}
         for record in records:
             if isinstance(record, TopicRecord):
@@ -94,6 +95,13 @@ class FollowedTopics(TopicManager):
                     found[record.topic_id] = self.metadata.by_id[record.topic_id].copy()
                 leader = Leader(record.leader, record.leader_epoch)
                 found[record.topic_id].partitions[record.partition_id] = leader
+            elif (
+                isinstance(record, ConfigRecord)
+                and record.name == PLAN
+                and record.resource_name in self.metadata.topics
+            ):
+                known = self.metadata.topics[record.resource_name]
+                found.setdefault(known.topic_id, known.copy())
         by_name = {topic.name: topic for topic in found.values()}
         for record in records:
             if isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_TOPIC:

@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from barnabas.broker.between.channels import Channels, Taken
+from barnabas.broker.between.envelopes import Sender, answer_in, envelope_of
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.owned import OWNERS
 from barnabas.broker.between.peers import Unreachable
@@ -22,13 +23,15 @@ from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import RESOURCE_BROKER_LOGGER
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.registry import Answer, Api, Context
-from barnabas.wire.codegen import message_codec
-from barnabas.wire.header import write_request_header
-from barnabas.wire.messages.envelope import EnvelopeRequest
-from barnabas.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from barnabas.wire.principal_data import PrincipalData, encode_principal
+from barnabas.broker.security.principals import NODE
+from barnabas.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from barnabas.wire.principal_data import PrincipalData
 from barnabas.wire.schema import ProtocolError
-from barnabas.wire.types import Message
+from barnabas.wire.types import Message, replace
 
 # How soon the owner is tried again: it takes this long, or longer, to come back.
 _FIRST_RETRY_SECONDS, _TOLD_SECONDS, _MOST_SECONDS = 0.02, 0.32, 0.5
@@ -70,42 +73,53 @@ class Owner:
             return handle
 
         def serve(context: Context, request: Any) -> Answer:
-            return handle(context, request) if _is_of_this_node(request) else self._forward(context, request)
+            if context.principal == NODE:  # the owner asks what this node has to say against a change
+                return handle(context, request)
+            if isinstance(request, IncrementalAlterConfigsRequest):
+                return self._alter(context, request, handle)
+            return self._forward(context, request)
 
         return serve
 
-    async def _forward(self, context: Context, request: Message) -> Message:
-        api, version = context.api, context.version
-        is_flexible = version >= api.flexible_from
-        head = write_request_header(api.key, version, context.correlation_id, context.client_id, is_flexible)
-        login = context.connection.login
-        who = PrincipalData(*context.principal, token_authenticated=login is not None and login.by_token)
-        envelope = EnvelopeRequest(
-            request_data=head + message_codec(api.request, version).build(request),
-            request_principal=encode_principal(who),
-            client_host_address=context.connection.host.encode(),
+    def _alter(
+        self, context: Context, request: IncrementalAlterConfigsRequest, handle: Callable[[Context, Any], Answer]
+    ) -> Answer:
+        """The levels of its loggers each node has for itself (KIP-412); all else the owner alters."""
+        own = [each for each in request.resources if each.resource_type == RESOURCE_BROKER_LOGGER]
+        if not own:
+            return self._forward(context, request)
+        if len(own) == len(request.resources):
+            return handle(context, request)
+        return self._alter_both(context, request, handle)
+
+    async def _alter_both(
+        self, context: Context, request: IncrementalAlterConfigsRequest, handle: Callable[[Context, Any], Answer]
+    ) -> Message:
+        """Java's admin client asks a broker for both in one request."""
+        by_owner: list[AlterConfigsResource] = []
+        own: list[AlterConfigsResource] = []
+        for each in request.resources:
+            (own if each.resource_type == RESOURCE_BROKER_LOGGER else by_owner).append(each)
+        theirs = iter((await self._forward(context, replace(request, resources=by_owner))).responses)  # type: ignore[attr-defined]
+        ours = iter((await handle(context, replace(request, resources=own))).responses)  # type: ignore[misc]
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                next(ours if each.resource_type == RESOURCE_BROKER_LOGGER else theirs) for each in request.resources
+            ]
         )
+
+    async def _forward(self, context: Context, request: Message) -> Message:
+        api, version, login = context.api, context.version, context.connection.login
+        who = PrincipalData(*context.principal, token_authenticated=login is not None and login.by_token)
+        sender = Sender(who, context.connection.host, context.client_id)
         try:
-            told = await self.ask(envelope)
+            told = await self.ask(envelope_of(api, version, request, sender, context.correlation_id))
+            answer = answer_in(told, api, version)
         except Unreachable:
             raise Disconnected("the owner of the metadata went away with the request") from None
-        if told.error_code:
-            raise Disconnected(f"the owner of the metadata does not take the request: error {told.error_code}")
-        try:
-            answer: Message
-            answer, _ = message_codec(api.response, version).decode(told.response_data, 5 if is_flexible else 4)
         except ProtocolError as error:
-            raise Disconnected(f"the owner of the metadata answers what cannot be read: {error}") from None
+            raise Disconnected(f"the owner of the metadata does not answer this: {error}") from None
         throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms:
             context.throttle(throttle_ms / 1000)
         return answer
-
-
-def _is_of_this_node(request: Message) -> bool:
-    """Whether it is of what each node has for itself: the levels of its loggers (KIP-412)."""
-    return (
-        isinstance(request, IncrementalAlterConfigsRequest)
-        and bool(request.resources)
-        and all(each.resource_type == RESOURCE_BROKER_LOGGER for each in request.resources)
-    )

@@ -25,8 +25,8 @@ BEAT_SECONDS = 1.0
 def run_node(config: BrokerConfig, log: EventLog, membership: Membership, report: int, life: int) -> int:
     """Serve until SIGTERM, or until the supervisor has ended; gives the exit status.
 
-    `report` is where the supervisor hears: `BEAT` in each second, and an address once clients can connect. `life` is a
-    pipe that ends with it.
+    `report` is where the supervisor hears: `BEAT` in each second, and an address once clients can connect, with that of
+    the HTTP listener, if there is one. `life` is a pipe that ends with the supervisor.
     """
     take_logging(log)
     failures: list[BaseException] = []
@@ -74,7 +74,8 @@ async def _run(config: BrokerConfig, log: EventLog, membership: Membership, repo
         await nursery.start(node.run)
         gc.freeze()
         first = node.bound[0]
-        _say(report, f"{first.host or 'localhost'}:{first.port}".encode())
+        http = "" if node.http is None else f" {node.http.url}"
+        _say(report, f"{first.host or 'localhost'}:{first.port}{http}".encode())
         await node.stopped.wait()
         nursery.cancel_scope.cancel()
 

@@ -5,7 +5,8 @@
 
 So there is one place that says what somebody may see and change, how a setting is checked, and what an error is: the
 handlers', with the table of rights. A handler knows its client by `Context.connection`; here that is the asker, which
-has what handlers look at. Requests follow each other, so their order is that of a connection.
+has what handlers look at. Requests follow each other, so their order is that of a connection. Other nodes are asked for
+what they have, in the visitor's name (`routing`).
 
 Source: decision 58.
 """
@@ -13,6 +14,7 @@ Source: decision 58.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import thread_time
@@ -20,8 +22,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
+from barnabas.broker.between.envelopes import Sender, answer_in, envelope_of
+from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.clock import Clock
 from barnabas.broker.http.messages import Refused, Visitor
+from barnabas.broker.http.routing import SHARED_WAIT_MS, Routing, joined
 from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries
@@ -32,7 +37,7 @@ from barnabas.broker.net import large
 from barnabas.broker.net.connections import Connections
 from barnabas.broker.net.metering import Meter
 from barnabas.broker.quotas.manager import QuotaManager
-from barnabas.broker.registry import APIS, Context, Handlers
+from barnabas.broker.registry import APIS, Context, Endpoint, Handlers
 from barnabas.broker.security.operations import Right
 from barnabas.broker.security.principals import client_of
 from barnabas.broker.settings.config import BrokerConfig
@@ -40,6 +45,9 @@ from barnabas.broker.workers import Yielder
 from barnabas.storage.data_dir import DataDir
 from barnabas.wire.acls import CLUSTER_NAME
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.fetch import FetchRequest, FetchResponse
+from barnabas.wire.principal_data import PrincipalData
+from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
 if TYPE_CHECKING:
@@ -48,6 +56,8 @@ if TYPE_CHECKING:
 CLIENT_ID = "barnabas-console"
 #: The longest that an answer is held back from somebody who is over a quota.
 MOST_THROTTLE_SECONDS = 30.0
+#: How long another node may take to answer.
+NODE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class Broker:
     streams: Streams
     connections: Connections
     data_dir: DataDir
+    routing: Routing
     watch: Watch
     clock: Clock
     log: EventLog
@@ -103,9 +114,26 @@ class Asker:
         )
 
     async def ask(self, request: Message, version: int | None = None) -> Any:
-        """The answer to a request, in the last version of its API unless told otherwise."""
+        """The answer to a request, in the last version of its API unless told otherwise.
+
+        Raises Refused if another node has what it is about, and does not answer.
+        """
         key = request.__wire__.key
         endpoint = self._broker.handlers.find(key, APIS[key].versions.last if version is None else version)
+        parts = self._broker.routing.split(request)
+        if len(parts) == 1 and self._broker.routing.here in parts:
+            message = await self._ask_here(endpoint, request)
+        else:
+            message = await self._ask_all(endpoint, request, parts)
+            if isinstance(message, FetchResponse) and self._broker.routing.here not in parts:
+                await _wait_if_empty(request, message)
+        if self._throttled:
+            await trio.sleep(min(self._throttled, MOST_THROTTLE_SECONDS))
+            self._throttled = 0.0
+        await self._yielder()
+        return message
+
+    async def _ask_here(self, endpoint: Endpoint, request: Message) -> Message:
         connection = cast("Connection", self)
         context = Context(connection, endpoint.api, endpoint.version, 0, CLIENT_ID, time.perf_counter())
         bill, began = self._meter.bill(context), thread_time()
@@ -115,11 +143,48 @@ class Asker:
         message = await large.given(answer)
         context.settle()
         endpoint.given(message, context)
-        if self._throttled:
-            await trio.sleep(min(self._throttled, MOST_THROTTLE_SECONDS))
-            self._throttled = 0.0
-        await self._yielder()
         return message
+
+    async def _ask_all(self, endpoint: Endpoint, request: Message, parts: Mapping[int, Message]) -> Message:
+        answers: dict[int, Message] = {}
+        problems: list[Refused] = []
+
+        async def ask(node: int, part: Message) -> None:
+            try:
+                here = node == self._broker.routing.here
+                answers[node] = await (
+                    self._ask_here(endpoint, part) if here else self._ask_there(endpoint, node, part)
+                )
+            except Refused as error:
+                problems.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for node, part in parts.items():
+                nursery.start_soon(ask, node, part)
+        if problems:
+            raise problems[0]
+        return joined(request, [answers[node] for node in parts])
+
+    async def _ask_there(self, endpoint: Endpoint, node: int, request: Message) -> Message:
+        peers = self._broker.routing.peers
+        assert peers is not None
+        sender = Sender(PrincipalData(*self.principal), self.host, CLIENT_ID)
+        try:
+            with trio.fail_after(NODE_SECONDS):
+                told = await peers.ask(node, envelope_of(endpoint.api, endpoint.version, request, sender))
+            answer = answer_in(told, endpoint.api, endpoint.version)
+        except (Unreachable, ProtocolError, trio.TooSlowError):
+            why = f"node {node}, which has some of this, does not answer: try again when all nodes serve"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, why) from None
+        self.throttle(getattr(answer, "throttle_time_ms", 0) / 1000)
+        return answer
+
+
+async def _wait_if_empty(request: Message, told: FetchResponse) -> None:
+    """Other nodes have nothing new: whoever asks again at once should not."""
+    assert isinstance(request, FetchRequest)
+    if request.max_wait_ms and not any(part.records for topic in told.responses for part in topic.partitions):
+        await trio.sleep(min(request.max_wait_ms, SHARED_WAIT_MS) / 1000)
 
 
 def _size(request: Message) -> int:

@@ -26,8 +26,10 @@ from typing import Any
 import msgspec
 import trio
 
+from barnabas.broker.between.peers import Peers
 from barnabas.broker.http.messages import TEXT, Refused, Request, Response, Visitor, json_answer, refusal
 from barnabas.broker.http.passwords import Passwords
+from barnabas.broker.http.routing import Routing
 from barnabas.broker.http.server import Head, Server
 from barnabas.broker.http.visitors import CSRF_HEADER, Visitors
 from barnabas.broker.log import EventLog
@@ -117,9 +119,10 @@ class HttpListener:
             context = self._tls.terms(self.listener.name).context
         await self._server.serve(stream, context)
 
-    def ready(self, parts: Parts, authorizer: Authorizer | None) -> None:
-        """The broker serves: its parts are there."""
+    def ready(self, parts: Parts, authorizer: Authorizer | None, peers: Peers | None) -> None:
+        """The broker serves: its parts are there, and the other nodes, if any."""
         self._authorizer = authorizer
+        parts.make(Routing).peers = peers
         parts.make(Passwords)
         self._visitors = parts.make(Visitors)
         self._console = _console(parts)

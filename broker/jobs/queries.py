@@ -5,13 +5,18 @@ the topic's plan:
 
     CreateTopics -> "check" in the log -> the driver analyses -> "checked" -> plan in the metadata log, vnodes -> answer
     AlterConfigs, of a topic that has never held a record -> the same
+    the same, of a topic that other nodes lead -> "closing" in the metadata log -> they say where their logs end -> plan
     any change of query topics -> "changed" in the log -> the driver reads the definitions anew
+
+Of several nodes, the owner of the metadata does all this, and leads the log. The others know the plans from the
+metadata, and from there, too, which producer id the driver has, whose results they write as leaders of query topics.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,23 +27,24 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.driver_process import DriverProcess
 from barnabas.broker.jobs.driver_secret import DriverSecret
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
+from barnabas.broker.metadata.image import RESOURCE_TOPIC, Listener, MetadataImage, TopicImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.partitions import Partitions
-from barnabas.broker.reading.time_lookup import find_time
+from barnabas.broker.reading.offsets import EARLIEST, LATEST, LOG_END, Offsets
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.workers import NOBODY, Workers
+from barnabas.broker.workers import Workers
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.vnode import AppendResult, Origin, Vnode
-from barnabas.wire.aliases import BytesLike
+from barnabas.wire.aliases import BytesLike, TopicPartition
 from barnabas.wire.batch import Record, build_batch, check, iter_records, parse_header
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import INTERNAL_TOPICS, QUERIES_TOPIC
 from barnabas.wire.patterns import PatternError
 from barnabas.wire.patterns import pattern as compiled
 from barnabas.wire.queries.keys import (
+    CLOSING,
     DEAD_LETTER_OF,
     DENIED,
     EVENTS,
@@ -51,6 +57,7 @@ from barnabas.wire.queries.keys import (
     SCHEMA,
     START,
     VALUES,
+    WRITER,
     dead_letters_of,
 )
 from barnabas.wire.queries.messages import (
@@ -74,9 +81,9 @@ _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
 
 
 #: A plan, yet without offsets, and what the topic's values will be.
-# Where each partition of a query's sources has the time from which it reads; none for a start that is no time.
-Times = Mapping[tuple[str, int], int]
-Planned = tuple[QueryPlan, dict[str, str], Times]
+# Where a query begins in each partition of its sources, as of when it was asked about.
+Starts = Mapping[TopicPartition, int]
+Planned = tuple[QueryPlan, dict[str, str], Starts]
 #: Raises KafkaError if who asks may not read one of these topics.
 MayRead = Callable[[Sequence[str]], None]
 
@@ -101,6 +108,7 @@ class Queries(Listener):
         metadata: MetadataImage,
         topics: TopicManager,
         partitions: Partitions,
+        offsets: Offsets,
         flusher: Flusher,
         producer_ids: ProducerIds,
         workers: Workers,
@@ -110,7 +118,7 @@ class Queries(Listener):
     ) -> None:
         self._config, self._metadata, self._topics, self._partitions = config, metadata, topics, partitions
         self._flusher, self._producer_ids, self._workers, self._clock = flusher, producer_ids, workers, clock
-        self._log = log
+        self._offsets, self._log = offsets, log
         self._pending: dict[str, _Pending] = {}
         self.plans: dict[str, QueryPlan] = {}
         #: Topics that clients may not write.
@@ -125,11 +133,14 @@ class Queries(Listener):
         self._is_new = False  # something that the driver has yet to be told of
         #: What the driver has told last of how all queries and streams are.
         self.status: Status | None = None
+        #: Waits until all nodes have applied what is in the metadata log; None if this one is alone.
+        self.everywhere: Callable[[], Awaitable[None]] | None = None
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
         """Take note of a topic's plan, and let the topics of the queries over it grow as it does."""
+        self._note_nodes(before, after)
         if after is None:
             assert before is not None
             self._forget(before)
@@ -140,6 +151,18 @@ class Queries(Listener):
         for name, plan in self.plans.items():
             if plan.source_id == source_id or name == after.name:
                 self._grow_with_source(name, plan)
+
+    def _note_nodes(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        """What only several nodes write of a topic: that it is closed, and who the driver is."""
+        was, is_ = ({} if topic is None else topic.configs for topic in (before, after))
+        if CLOSING in is_:
+            assert after is not None
+            self.closed.add(after.name)
+        elif CLOSING in was and PLAN not in is_:
+            assert before is not None
+            self.closed.discard(before.name)
+        if WRITER in is_ and after is not None and after.name == QUERIES_TOPIC:
+            self.writer = int(is_[WRITER])
 
     def change_applied(self) -> None:
         """Tell the driver once of all that a change has brought."""
@@ -195,22 +218,25 @@ class Queries(Listener):
         """Partition count and configuration of a new query topic. Raises KafkaError: INVALID_CONFIG with the reason for
         a query that cannot be, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
         """
-        plan, output, times = await self._plan(name, configs, timeout_ms, may_read)
-        return self._fixed(name, count, plan, {**configs, **output}, times)
+        plan, output = await self._plan(name, configs, timeout_ms, may_read)
+        starts = await self._starts(plan, name, configs)
+        return self._fixed(name, count, plan, {**configs, **output}, starts)
 
     def _fixed(
-        self, name: str, count: int, plan: QueryPlan, configs: Mapping[str, str | None], times: Times
+        self, name: str, count: int, plan: QueryPlan, configs: Mapping[str, str | None], starts: Starts
     ) -> tuple[int, dict[str, str | None]]:
-        """Partition count and configuration, with the plan's offsets as of now. Raises KafkaError."""
-        start = configs.get(START) or "earliest"
+        """Partition count and configuration, with the plan's offsets. Raises KafkaError.
+
+        A partition of a source that has come since `starts` were looked up is younger than the question.
+        """
         if configs.get(EVENTS) == "true" and not plan.pattern:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{EVENTS} is for queries FROM topics('PATTERN'): leave it out.")
         if plan.pattern:
             found = [topic for topic in self.matching(plan.pattern) if topic.name != name]
-            starts = {t.name: [self._start(t.name, index, start, times) for index in t.partitions] for t in found}
+            begins = {t.name: [starts.get((t.name, index), 0) for index in t.partitions] for t in found}
             if count == -1:
                 count = max((len(topic.partitions) for topic in found), default=1)
-            plan = msgspec.structs.replace(plan, starts=starts)
+            plan = msgspec.structs.replace(plan, starts=begins)
             return count, {**configs, PLAN: plan.encode()}
         source = self._topics.find(plan.source)
         if count not in (-1, len(source.partitions)):
@@ -218,11 +244,13 @@ class Queries(Listener):
                 ErrorCode.INVALID_PARTITIONS,
                 f"A query topic has its source's partitions: {plan.source} has {len(source.partitions)}, not {count}.",
             )
-        offsets = [self._start(plan.source, index, start, times) for index in source.partitions]
+        offsets = [starts.get((plan.source, index), 0) for index in source.partitions]
         plan = msgspec.structs.replace(plan, offsets=offsets)
         return len(source.partitions), {**configs, PLAN: plan.encode()}
 
-    def prepare_dead_letters(self, name: str, configs: Mapping[str, str | None]) -> tuple[int, dict[str, str | None]]:
+    async def prepare_dead_letters(
+        self, name: str, configs: Mapping[str, str | None]
+    ) -> tuple[int, dict[str, str | None]]:
         """Partition count and configuration of the topic for what a query cannot read. Raises KafkaError.
 
         It begins where the query is now: what follows has the offsets of its source. Over a pattern it has its own.
@@ -234,23 +262,30 @@ class Queries(Listener):
                 ErrorCode.INVALID_CONFIG, f"{DEAD_LETTER_OF} is for {dead_letters_of('NAME')} of a query topic NAME."
             )
         topic = self._topics.find(query)
-        offsets = [self._partitions.led(query, index).log_end_offset for index in topic.partitions]
-        offsets = [0] * len(offsets) if plan.pattern else offsets
+        if plan.pattern:
+            offsets = [0] * len(topic.partitions)
+        else:
+            ends = await self._offsets.find([(query, index) for index in topic.partitions], LOG_END)
+            offsets = [ends[query, index] for index in topic.partitions]
         letters = QueryPlan(offsets=offsets, dead_letter_of=str(uuid.UUID(bytes=topic.topic_id)), pattern=plan.pattern)
         return len(offsets), {**configs, PLAN: letters.encode()}
 
     async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int, may_read: MayRead) -> Planned:
         """What the driver says of a query for a topic that is there. Raises KafkaError as `prepare` does."""
-        if not is_query(topic.configs):
-            self._check_unused(topic)  # before a driver is started for nothing
-        return await self._plan(topic.name, configs, timeout_ms, may_read)
+        if is_query(topic.configs):
+            plan, output = await self._plan(topic.name, configs, timeout_ms, may_read)
+            return plan, output, {}
+        self._check_unused(topic)  # before a driver is started for nothing
+        self._check_empty(topic, await self._ends_elsewhere(topic))
+        plan, output = await self._plan(topic.name, configs, timeout_ms, may_read)
+        return plan, output, await self._starts(plan, topic.name, configs)
 
     def answered(self, topic: TopicImage, configs: Mapping[str, str], answer: Planned) -> dict[str, str]:
         """The configuration of a topic with the query that the driver was asked about, as of now. Raises KafkaError."""
         return (self._changed if is_query(topic.configs) else self._converted)(topic, configs, *answer)
 
     def _changed(
-        self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
+        self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], starts: Starts
     ) -> dict[str, str]:
         """Of a query topic: it may have another SELECT over the same source."""
         old = self.plans[topic.name]
@@ -263,7 +298,7 @@ class Queries(Listener):
         return {**configs, **output, PLAN: plan.encode()}
 
     def _converted(
-        self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], times: Times
+        self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], starts: Starts
     ) -> dict[str, str]:
         """Of an ordinary topic: it becomes a query topic, if it is empty. What its values were to be is the query's."""
         self._check_unused(topic)
@@ -271,7 +306,7 @@ class Queries(Listener):
         if plan.source == name:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be made of itself.")
         kept = {key: value for key, value in configs.items() if key not in VALUES}
-        count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output}, times)
+        count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output}, starts)
         if have > count:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -298,6 +333,10 @@ class Queries(Listener):
         topics, plan = self._topics, plan_of(configs)
         assert plan is not None
         have = len(topic.partitions)
+        if CLOSING not in topic.configs and any(
+            self._partitions.elsewhere(topic.name, index) is not None for index in topic.partitions
+        ):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} has moved meanwhile: try again.")
         count = max(have, len(plan.offsets))
         added = topics.placement.place(range(have, count))
         made = TopicImage(topic.name, topic.topic_id, {**topic.partitions, **added}, dict(configs))
@@ -309,7 +348,9 @@ class Queries(Listener):
                 except KafkaError as error:
                     self._log.error("partition.not_made", topic=topic.name, partition=index, error=error)
 
-        records = self._metadata.partition_records(topic.topic_id, added)
+        records: list[Message] = [*self._metadata.partition_records(topic.topic_id, added)]
+        if CLOSING in topic.configs:
+            records.append(self._metadata.config_record(RESOURCE_TOPIC, topic.name, CLOSING, None))
         await topics.commit([*changes, *records], make, written=lambda: self.closed.add(topic.name))
         self._log.info("topic.converted", topic=topic.name, partitions=count)
 
@@ -327,17 +368,74 @@ class Queries(Listener):
             problem = "is the broker's to write"
         elif readers:
             problem = f"is read by the query topic {readers[0]}"
-        elif any(self._partitions.led(name, index).log_end_offset for index in topic.partitions):
-            problem = "has held records"
         if problem is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"{name} {problem}, so it cannot become a query topic: use a new topic."
-            )
+            raise _unusable(name, problem)
+        here = [index for index in topic.partitions if self._partitions.elsewhere(name, index) is None]
+        self._check_empty(topic, {(name, index): self._partitions.led(name, index).log_end_offset for index in here})
+
+    @staticmethod
+    def _check_empty(topic: TopicImage, ends: Mapping[TopicPartition, int]) -> None:
+        if any(ends.values()):
+            raise _unusable(topic.name, "has held records")
+
+    async def _ends_elsewhere(self, topic: TopicImage) -> Mapping[TopicPartition, int]:
+        """Where the logs of a topic end that other nodes lead. Raises KafkaError."""
+        places = [(topic.name, index) for index in topic.partitions]
+        return await self._offsets.find([at for at in places if self._partitions.elsewhere(*at) is not None], LOG_END)
+
+    @asynccontextmanager
+    async def closing(self, topic: TopicImage) -> AsyncIterator[None]:
+        """Nobody writes an ordinary topic in this block, at any node, in which it becomes a query topic or does not.
+
+        Raises KafkaError if it has held records. Where no other node leads any of it, it is open until it is one. A
+        topic that is left closed as the owner dies, the next start opens.
+        """
+        name = topic.name
+        if self.everywhere is None or all(
+            self._partitions.elsewhere(name, index) is None for index in topic.partitions
+        ):
+            yield
+            return
+        await self._close(topic)
+        try:
+            await self.everywhere()
+            self._check_empty(topic, await self._ends_elsewhere(topic))
+            yield
+        finally:
+            await self._open(topic.topic_id)
+
+    async def _close(self, topic: TopicImage) -> None:
+        with trio.CancelScope(shield=True):
+            async with self._topics.changes:
+                if CLOSING in self._topics.find(topic.name, topic.topic_id).configs:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} becomes a query topic just now.")
+                await self._topics.commit([self._metadata.config_record(RESOURCE_TOPIC, topic.name, CLOSING, "true")])
+
+    async def _open(self, topic_id: bytes) -> None:
+        """Take back that a topic is closed, unless it has become a query topic, or has gone."""
+        with trio.CancelScope(shield=True):
+            async with self._topics.changes:
+                topic = self._metadata.by_id.get(topic_id)
+                if topic is not None and CLOSING in topic.configs:
+                    try:
+                        await self._topics.commit(
+                            [self._metadata.config_record(RESOURCE_TOPIC, topic.name, CLOSING, None)]
+                        )
+                    except KafkaError as error:  # the next start opens it
+                        self._log.error("topic.stays_closed", topic=topic.name, error=error)
+
+    async def open_all(self) -> None:
+        """At a start of the owner: what an end has left closed takes records again."""
+        for topic in list(self._metadata.topics.values()):
+            if CLOSING in topic.configs:
+                await self._open(topic.topic_id)
 
     def _tried(self, pattern: str) -> list[TopicImage]:
         return self.matching(pattern) if pattern else []
 
-    async def _plan(self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead) -> Planned:
+    async def _plan(
+        self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead
+    ) -> tuple[QueryPlan, dict[str, str]]:
         """Ask the driver. What it says of a source is for who may read that."""
         query = configs.get(QUERY) or ""
         if len(query) > MAX_QUERY_CHARS:
@@ -352,22 +450,15 @@ class Queries(Listener):
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
         plan = QueryPlan(**{name: getattr(answer, name) for name in Reads.__struct_fields__})
         output = {FORMAT: answer.output_format, SCHEMA: answer.output_schema}
-        times = await self._times(plan, name, configs.get(START) or "earliest")
-        return plan, {key: value for key, value in output.items() if value}, times
+        return plan, {key: value for key, value in output.items() if value}
 
-    async def _times(self, plan: QueryPlan, name: str, start: str) -> Times:
-        """Look a start up that is a time: threads read what that takes. Raises KafkaError."""
-        if start in ("earliest", "latest"):
-            return {}
+    async def _starts(self, plan: QueryPlan, name: str, configs: Mapping[str, str | None]) -> Starts:
+        """Look a start up, in all partitions of the sources. Raises KafkaError."""
+        start = configs.get(START) or "earliest"
         topics = self.matching(plan.pattern) if plan.pattern else [self._topics.find(plan.source)]
-        times: dict[tuple[str, int], int] = {}
-        for topic in topics:
-            for index in topic.partitions:
-                vnode = self._partitions.get(topic.name, index)
-                if topic.name != name and vnode is not None:
-                    found = await find_time(self._workers, NOBODY, vnode, int(start))
-                    times[topic.name, index] = vnode.high_watermark if found is None else found[0]
-        return times
+        places = [(topic.name, index) for topic in topics if topic.name != name for index in topic.partitions]
+        asked = {"earliest": EARLIEST, "latest": LATEST}
+        return await self._offsets.find(places, asked[start] if start in asked else int(start))
 
     def matching(self, pattern: str) -> list[TopicImage]:
         """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
@@ -384,13 +475,6 @@ class Queries(Listener):
     def _is_matched(self, topic: TopicImage) -> bool:
         """Whether a query reads a topic because of its name."""
         return any(plan.pattern and self._matches(plan.pattern, topic) for plan in self.plans.values())
-
-    def _start(self, source: str, index: int, start: str, times: Times) -> int:
-        vnode = self._partitions.led(source, index)
-        if start == "earliest":
-            return vnode.log_start_offset
-        # A partition that has come since the times were looked up is younger than the question.
-        return times.get((source, index), vnode.high_watermark)
 
     # --- the driver ---------------------------------------------------------------------------------------------------
 
@@ -434,7 +518,8 @@ class Queries(Listener):
     async def _make_log(self) -> None:
         try:
             if QUERIES_TOPIC not in self._metadata.topics:
-                await self._topics.create(QUERIES_TOPIC, 1, dict(_LOG_CONFIGS))
+                here = [self._metadata.node_id]
+                await self._topics.create(QUERIES_TOPIC, 1, dict(_LOG_CONFIGS), leaders=here)
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -455,10 +540,17 @@ class Queries(Listener):
     async def new_writer(self) -> int:
         """A producer id for a driver that begins, or begins anew; the one before may write no more.
 
-        Raises KafkaError if none can be reserved.
+        Raises KafkaError if none can be reserved. All nodes that run know it when this returns.
         """
         await self._make_log()
-        self.writer = await self._producer_ids.next()
+        producer_id = await self._producer_ids.next()
+        if self.everywhere is not None:
+            with trio.CancelScope(shield=True):
+                async with self._topics.changes:
+                    record = self._metadata.config_record(RESOURCE_TOPIC, QUERIES_TOPIC, WRITER, str(producer_id))
+                    await self._topics.commit([record])
+            await self.everywhere()
+        self.writer = producer_id
         for pending in self._pending.values():  # it may have come up after they were asked
             self.say(pending.question)
         return self.writer
@@ -466,7 +558,7 @@ class Queries(Listener):
     def append(self, vnode: Vnode, data: BytesLike, now_ms: int) -> AppendResult:
         """A batch of the driver for a query topic, with the offsets that it has; or messages for the driver's log.
 
-        Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this process for an id,
+        Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this broker for an id,
         INVALID_PRODUCER_EPOCH for a driver that another one has taken over from, and what the vnode raises.
         """
         producer_id = parse_header(data).producer_id
@@ -486,6 +578,10 @@ class Queries(Listener):
             self._heard(value)
         return result
 
+    async def latest_status(self) -> Status | None:
+        """What the driver has told last of how all queries and streams are; None if nobody knows."""
+        return self.status
+
     def _heard(self, message: bytes) -> None:
         answer = decode(message)
         if isinstance(answer, Status):
@@ -496,6 +592,11 @@ class Queries(Listener):
         if pending is not None and isinstance(answer, Checked) == isinstance(pending.question, Check):
             pending.answer, pending.problem = (answer, None) if answer.no_spark is None else (None, answer.no_spark)
             pending.done.set()
+
+
+def _unusable(name: str, problem: str) -> KafkaError:
+    why = f"{name} {problem}, so it cannot become a query topic: use a new topic."
+    return KafkaError(ErrorCode.INVALID_CONFIG, why)
 
 
 def is_query(configs: Mapping[str, str | None]) -> bool:

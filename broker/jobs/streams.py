@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from barnabas.broker.jobs.queries import MayRead, Queries, is_query
 from barnabas.broker.metadata.image import Listener, MetadataImage, TopicImage
 from barnabas.broker.metadata.topic_manager import TopicManager
-from barnabas.broker.partitions import Partitions
+from barnabas.broker.reading.offsets import EARLIEST as EARLIEST_OFFSET
+from barnabas.broker.reading.offsets import LATEST, LOG_END, Offsets
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.queries.keys import DENIED, FORMAT, MAX_QUERY_CHARS, OWNER, SCHEMA
 from barnabas.wire.queries.messages import CheckedStream, CheckStream
@@ -31,6 +34,13 @@ from barnabas.wire.streams.keys import (
 from barnabas.wire.streams.plan import EARLIEST, StreamPlan, StreamReads, stream_plan_of
 
 
+class Asked(NamedTuple):
+    """What the driver says of a stream, and where that begins in each partition that it reads, as of then."""
+
+    answer: CheckedStream
+    starts: Mapping[TopicPartition, int]
+
+
 class Streams(Listener):
     """The streams of a broker."""
 
@@ -39,11 +49,11 @@ class Streams(Listener):
         config: BrokerConfig,
         metadata: MetadataImage,
         topics: TopicManager,
-        partitions: Partitions,
+        offsets: Offsets,
         queries: Queries,
     ) -> None:
         self._config = config
-        self._metadata, self._topics, self._partitions, self._queries = metadata, topics, partitions, queries
+        self._metadata, self._topics, self._offsets, self._queries = metadata, topics, offsets, queries
         #: By the topic that each writes.
         self.plans: dict[str, StreamPlan] = {}
         queries.wanted.append(self._driver_wanted)
@@ -84,40 +94,33 @@ class Streams(Listener):
         Raises KafkaError: INVALID_CONFIG with the reason for a stream that cannot be, INVALID_REQUEST if there is no
         driver, REQUEST_TIMED_OUT.
         """
-        answer = await self._ask(name, configs, timeout_ms, may_read)
-        return {**configs, **self._fixed(name, configs, answer)}
+        asked = await self._ask(name, configs, timeout_ms, may_read)
+        return {**configs, **self._fixed(name, configs, asked)}
 
-    async def ask(
-        self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int, may_read: MayRead
-    ) -> CheckedStream:
+    async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int, may_read: MayRead) -> Asked:
         """What the driver says of a stream into a topic that is there. Raises KafkaError as `prepare` does."""
-        self._check_schema(topic)
+        await self._check_schema(topic)
         return await self._ask(topic.name, configs, timeout_ms, may_read)
 
-    def answered(self, topic: TopicImage, configs: Mapping[str, str], answer: CheckedStream) -> dict[str, str]:
-        """The configuration of a topic with the stream that the driver was asked about, as of now.
+    def answered(self, topic: TopicImage, configs: Mapping[str, str], asked: Asked) -> dict[str, str]:
+        """The configuration of a topic with the stream that the driver was asked about. Raises KafkaError."""
+        return {**configs, **self._fixed(topic.name, configs, asked)}
 
-        Raises KafkaError.
-        """
-        self._check_schema(topic)
-        return {**configs, **self._fixed(topic.name, configs, answer)}
-
-    def _check_schema(self, topic: TopicImage) -> None:
+    async def _check_schema(self, topic: TopicImage) -> None:
         """Raises KafkaError INVALID_CONFIG for a topic with records whose columns nobody knows."""
         if topic.internal:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{topic.name} is the broker's to write: use another topic.")
         if topic.configs.get(SCHEMA):
             return
-        if any(self._partitions.led(topic.name, index).log_end_offset for index in topic.partitions):
+        ends = await self._offsets.find([(topic.name, index) for index in topic.partitions], LOG_END)
+        if any(ends.values()):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"{topic.name} has held records, and has no {SCHEMA}: set it (ALTER TOPIC {topic.name} INFER SCHEMA), "
                 "or use a new topic.",
             )
 
-    async def _ask(
-        self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead
-    ) -> CheckedStream:
+    async def _ask(self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead) -> Asked:
         text = configs.get(STREAM) or ""
         if len(text) > MAX_QUERY_CHARS:
             raise KafkaError(
@@ -130,10 +133,13 @@ class Streams(Listener):
         may_read(answer.tried)
         if answer.error is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, answer.error)
-        return answer
+        places = [(source, index) for source in answer.sources for index in self._topics.find(source).partitions]
+        at = EARLIEST_OFFSET if answer.begins == EARLIEST else LATEST
+        return Asked(answer, await self._offsets.find(places, at))
 
-    def _fixed(self, name: str, configs: Mapping[str, str | None], answer: CheckedStream) -> dict[str, str]:
-        """What the broker sets of a stream, as of now. Raises KafkaError."""
+    def _fixed(self, name: str, configs: Mapping[str, str | None], asked: Asked) -> dict[str, str]:
+        """What the broker sets of a stream. Raises KafkaError."""
+        answer = asked.answer
         called = configs.get(STREAM_NAME) or name
         most = self._config["barnabas.streams.count.max"]
         if len(self.plans) >= most:
@@ -147,7 +153,7 @@ class Streams(Listener):
                     ErrorCode.INVALID_CONFIG, f"There is a stream {called} already, into {other}: use another name."
                 )
         self._check_circle(name, answer.sources)
-        starts = {source: self._starts(source, known, answer.begins) for source, known in answer.sources.items()}
+        starts = {source: self._starts(source, known, asked.starts) for source, known in answer.sources.items()}
         reads = {field: getattr(answer, field) for field in StreamReads.__struct_fields__}
         joined = answer.joined
         if joined is not None and not joined.is_table:
@@ -156,13 +162,15 @@ class Streams(Listener):
         values = {FORMAT: answer.output_format, SCHEMA: configs.get(SCHEMA) or answer.output_schema}
         return {**values, STREAM_NAME: called, STREAM_PLAN: plan.encode()}
 
-    def _starts(self, name: str, topic_id: str, begins: str) -> tuple[int, ...]:
-        """Where a stream begins in a topic that it reads, as of now. Raises KafkaError."""
+    def _starts(self, name: str, topic_id: str, starts: Mapping[TopicPartition, int]) -> tuple[int, ...]:
+        """Where a stream begins in a topic that it reads. Raises KafkaError.
+
+        A partition that has come since `starts` were looked up is younger than the question.
+        """
         source = self._topics.find(name)
         if str(uuid.UUID(bytes=source.topic_id)) != topic_id:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} was made again meanwhile: try again.")
-        vnodes = [self._partitions.led(source.name, index) for index in source.partitions]
-        return tuple(v.log_start_offset if begins == EARLIEST else v.high_watermark for v in vnodes)
+        return tuple(starts.get((name, index), 0) for index in source.partitions)
 
     def _check_circle(self, name: str, sources: Iterable[str]) -> None:
         """Raises KafkaError INVALID_CONFIG for a stream that would read, by way of others, what it writes."""

@@ -35,6 +35,7 @@ from barnabas.broker.metrics.requests import Answered, RequestCounts
 from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.metrics.watch import Watch
 from barnabas.broker.net.connections import Connections
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.fetch_sessions import FetchSessions
 from barnabas.broker.workers import Yielder
@@ -54,6 +55,7 @@ class Sources:
     """What the collector asks."""
 
     identity: Identity
+    nodes: Nodes
     metadata: MetadataImage
     partitions: Partitions
     data_dir: DataDir
@@ -163,8 +165,13 @@ class Collector:
             [version("barnabas"), KAFKA_VERSION], 1
         )
         to.gauge("barnabas_uptime_seconds", "Since the broker's start.").add([], time.time() - self._started)
-        to.gauge("kafka_controller_kafkacontroller_activecontrollercount", "1: this node is the controller.").add([], 1)
-        to.gauge("kafka_controller_kafkacontroller_activebrokercount", "Brokers that serve.").add([], 1)
+        here, nodes = sources.identity.node_id, sources.nodes
+        to.gauge("kafka_controller_kafkacontroller_activecontrollercount", "1: this node is the controller.").add(
+            [], int(nodes.controller_id == here)
+        )
+        to.gauge("kafka_controller_kafkacontroller_activebrokercount", "Brokers of the cluster.").add(
+            [], len({here, *sources.metadata.nodes})
+        )
         to.histogram(
             "barnabas_event_loop_hold_seconds",
             "How long the event loop served without a look for more.",
@@ -290,12 +297,12 @@ class Collector:
             ("partitioncount", "Partitions on this node."),
             ("leadercount", "Partitions that it leads."),
         ):
-            to.gauge(f"kafka_server_replicamanager_{name}", text).add([], count)
+            to.gauge(f"kafka_server_replicamanager_{name}", text).add([], metadata.led[metadata.node_id])
         to.gauge("kafka_server_replicamanager_underreplicatedpartitions", "Always 0: there is one replica.").add([], 0)
         to.gauge("kafka_server_replicamanager_underminisrpartitioncount", "Partitions that refuse acks=all.").add(
             [],
             sum(
-                len(metadata.topics[name].partitions)
+                sum(leader.node == metadata.node_id for leader in metadata.topics[name].partitions.values())
                 for name in self._from.partitions.without_enough_replicas
                 if name in metadata.topics
             ),

@@ -16,6 +16,7 @@ from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.metrics.lag import Ends
 from barnabas.broker.metrics.requests import RequestCounts
 from barnabas.broker.partitions import Partitions
+from barnabas.broker.reading.offsets import Offsets
 from barnabas.broker.workers import Yielder
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.vnode import Vnode
@@ -47,8 +48,13 @@ class GroupLag(NamedTuple):
 class Watch:
     """`run` is a task of the broker."""
 
-    def __init__(self, groups: Groups, partitions: Partitions, data_dir: DataDir, counts: RequestCounts) -> None:
-        self._groups, self._partitions, self._data_dir, self._counts = groups, partitions, data_dir, counts
+    def __init__(
+        self, groups: Groups, partitions: Partitions, offsets: Offsets, data_dir: DataDir, counts: RequestCounts
+    ) -> None:
+        self._groups, self._partitions, self._offsets = groups, partitions, offsets
+        self._data_dir, self._counts = data_dir, counts
+        #: Where partitions that other nodes lead ended when they were asked last.
+        self._elsewhere: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, Ends] = {}
         self._last: dict[Vnode, tuple[int, int]] = {}
         self._bytes: Counter[str] = Counter()
@@ -107,6 +113,7 @@ class Watch:
             for _, where, _ in self._groups.coordinator.committed_offsets(index):
                 read.add(where)
                 await yielder()
+        self._elsewhere = await self._offsets.ends_elsewhere(read, INTERVAL)
         now = trio.current_time()
         for where in read:
             end = self._end(where)
@@ -117,9 +124,11 @@ class Watch:
             del self._ends[where]
 
     def _end(self, where: TopicPartition) -> int | None:
-        """Where a partition ends, without opening it for that."""
+        """Where a partition ends, without opening it for that; of another node's, as that node has said last."""
         vnode = self._partitions.get(*where)
-        return vnode.high_watermark if vnode is not None and vnode.loaded and vnode.error is None else None
+        if vnode is None:
+            return self._elsewhere.get(where)
+        return vnode.high_watermark if vnode.loaded and vnode.error is None else None
 
     async def lags(self) -> list[GroupLag]:
         """Of every group and partition that it has an offset of, if its log is open."""

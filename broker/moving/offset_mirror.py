@@ -98,6 +98,7 @@ class OffsetMirror:
         self._bytes = 0
         self._to_compare: dict[int, None] = {}
         self._comparing: Iterator[Wanted] | None = None
+        self._let_go: set[Place] = set()  # of what is in flight: somebody else's by now
         self._again: list[Wanted] = []  # of a comparison whose batch was lost
         self._took_all = True  # the batch that is written has all marks that there were
         self._more = trio.Event()
@@ -172,6 +173,28 @@ class OffsetMirror:
         self._dropped, self._marks, self._bytes = self._marks, {}, 0
         for partition in partitions:
             self.compare(partition)
+
+    def let_go(self, partition: int, is_in: Callable[[str], bool]) -> None:
+        """The groups in a partition of the offsets topic are another coordinator's, which compares all of it.
+
+        What is in flight may still be written, if nobody has written there since.
+        """
+        for place in [place for place in self._marks if is_in(place[0])]:
+            mark = self._marks.pop(place)
+            self._bytes -= len(place[0])
+            self._release(mark, "another node coordinates the group")
+        for place in [place for place in self._flying if is_in(place[0])]:
+            self._let_go.add(place)
+            self._release(self._flying[place], "another node coordinates the group")
+        for place in [place for place in self.refused if is_in(place[0])]:
+            self.accept(place)
+        if next(iter(self._to_compare), None) == partition:
+            self._comparing, self._again = None, []
+        self._to_compare.pop(partition, None)
+
+    def is_let_go(self, place: Place) -> bool:
+        """Whether what is in flight for a place is somebody else's by now. May be asked by the thread that writes."""
+        return place in self._let_go
 
     def watch(self) -> set[Place]:
         """A set that gets every place that is marked from now on, until `unwatch`."""
@@ -317,7 +340,10 @@ class OffsetMirror:
         if compared and self._to_compare:
             self._again = compared
         flying, self._flying = self._flying, {}
+        gone, self._let_go = self._let_go, set()
         for place, mark in flying.items():
+            if place in gone and place not in self._marks:
+                continue
             if place in self._marks:
                 self._marks[place].waiters = [*(mark.waiters or ()), *(self._marks[place].waiters or ())] or None
             elif mark.waiters or not mark.only_asked:
@@ -329,6 +355,7 @@ class OffsetMirror:
             self._log.info("offsets.zookeeper.up", after=self.down)
             self.down = None
         flying, self._flying = self._flying, {}
+        self._let_go.clear()
         for place in (*flying, *(wanted.place for wanted in compared)):
             if place not in failed:
                 self.accept(place)

@@ -174,6 +174,9 @@ class ZooKeeperOffsets:
         if not self.alone:  # else what the log says is old
             self.mirror.compare(partition)
 
+    def unloaded(self, partition: int) -> None:
+        self.mirror.let_go(partition, lambda group: self._coordinator.partition_of(group) == partition)
+
     def changed(self, group_id: str, changed: Sequence[Change]) -> None:
         if is_stream(group_id):
             return
@@ -480,7 +483,8 @@ class ZooKeeperOffsets:
             told = self._nodes.write(writes) if writes else {}
             removed += [place for place, write in writes.items() if write.offset is None and place not in told]
             failed |= {place: failure.reason for place, failure in told.items() if not failure.is_race}
-            todo = {place: todo[place] for place, failure in told.items() if failure.is_race}
+            races = (place for place, failure in told.items() if failure.is_race)
+            todo = {place: todo[place] for place in races if not self.mirror.is_let_go(place)}
             if not todo:
                 break
         if removed:

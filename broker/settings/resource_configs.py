@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from barnabas.broker.between.peers import Peers, Unreachable
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.owners import Owners, check_owner
@@ -30,6 +31,7 @@ from barnabas.broker.metadata.image import (
     TopicImage,
 )
 from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.nodes import Nodes
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.security.askers import Asker
 from barnabas.broker.security.tls import TlsListeners
@@ -47,7 +49,12 @@ from barnabas.broker.settings.keys import (
     ConfigKey,
 )
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.queries.keys import DEAD_LETTER_OF, DENIED, EVENTS, ON_ERROR, OWNER, PLAN, QUERY, START
+from barnabas.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas.wire.queries.keys import CLOSING, DEAD_LETTER_OF, DENIED, EVENTS, ON_ERROR, OWNER, PLAN, QUERY, START
 from barnabas.wire.streams.keys import STREAM, STREAM_KEYS, STREAM_RUN, STREAM_STATE
 from barnabas.wire.types import Message
 
@@ -57,6 +64,10 @@ _KEPT = (PLAN, START, DEAD_LETTER_OF, OWNER, DENIED, *STREAM_KEYS)
 # Keys that only query topics and streams take; others may name the default.
 _OF_QUERIES = (START, ON_ERROR, EVENTS, STREAM_STATE, STREAM_RUN)
 _QUERY_CHECK_MS = 30_000
+# Where committed offsets are: one answer for all nodes, as any of them may coordinate a group.
+_OF_STORES = ("offsets.storage", "dual.commit.enabled")
+# How long another node may take to say what speaks against a change.
+_NODE_SECONDS = 15.0
 # How the log of refusals calls it.
 _ALTERS = "AlterConfigs"
 # Of a broker's keys that nobody knows. Kafka keeps any number.
@@ -236,23 +247,34 @@ class ResourceConfigs(Listener):
         streams: Streams,
         owners: Owners,
         groups: Groups,
+        nodes: Nodes,
         log: EventLog,
         tls: TlsListeners,
     ) -> None:
         self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
         self._partitions, self._queries, self._streams = partitions, queries, streams
-        self._groups, self._log, self._tls, self._owners = groups, log, tls, owners
+        self._groups, self._nodes, self._log, self._tls, self._owners = groups, nodes, log, tls, owners
+        #: The other nodes; None where there are none.
+        self.peers: Peers | None = None
 
     def settings_changed(self) -> None:
         """Put the settings of the broker into force. Raises ConfigError at a start that cannot."""
         config, metadata = self._config, self._metadata
         merged = config.cluster_wide(metadata.broker_configs.get("", {}))
-        merged.update(metadata.broker_configs.get(str(self._identity.node_id), {}))
+        merged.update(self._own_configs())
         config.set_dynamic(merged)
         self._tls.settings_changed()
         self._groups.apply_offset_stores()
         for topic in metadata.topics.values():
             self.topic_changed(topic, topic)
+
+    def _own_configs(self) -> dict[str, str]:
+        """What is set for this broker. Where offsets are, what is set for the first one says for all nodes."""
+        configs = self._metadata.broker_configs
+        own = configs.get(str(self._identity.node_id), {})
+        first = configs.get(str(self._nodes.controller_id), {})
+        kept = {key: value for key, value in own.items() if key not in _OF_STORES}
+        return kept | {key: value for key, value in first.items() if key in _OF_STORES}
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
         """Whether a topic asks for more replicas than there are."""
@@ -276,7 +298,7 @@ class ResourceConfigs(Listener):
             cluster = self._config.cluster_wide(configs.get("", {}))
             if name == "":
                 return [_set_for_all(*item) for item in sorted(cluster.items())]
-            return broker_entries(self._config, configs.get(name, {}), cluster) + self._offsets_state()
+            return broker_entries(self._config, self._own_configs(), cluster) + self._offsets_state()
         if kind == RESOURCE_BROKER_LOGGER:
             loggers.check_name(self._identity.node_id, name)
             return [ConfigEntry(_ROOT, loggers.ROOT, loggers.level(self._log), SOURCE_LOGGER)]
@@ -296,13 +318,22 @@ class ResourceConfigs(Listener):
         """Raises ConfigError if offsets cannot be kept as a broker's new settings say."""
         given = {key: BROKER[key].parse(text) for key, text in target.items() if key in BROKER}
         self._config.check_offset_stores(given)
-        other = self._metadata.broker_configs.get("" if name else str(self._identity.node_id), {})
+        first = str(self._nodes.controller_id)
+        if name not in ("", first):
+            current = self._metadata.broker_configs.get(name, {})
+            for key in _OF_STORES:
+                if target.get(key) not in (None, current.get(key)):
+                    raise ConfigError(f"{key} holds for all nodes: set it for broker {first}, or as the default")
+            return
+        other = self._metadata.broker_configs.get("" if name else first, {})
         merged = {**other, **target} if name else {**target, **other}
         dynamic = {key: BROKER[key].parse(text) for key, text in merged.items() if key in BROKER}
         self._groups.check_offset_stores(self._config.offset_stores(dynamic))
 
     async def _prepare_listeners(self, name: str, target: Mapping[str, str]) -> None:
         """Read the key stores that a broker's new settings name. Raises KafkaError if they cannot be used."""
+        if name not in ("", str(self._identity.node_id)):
+            return  # that broker reads them
         cluster = self._metadata.broker_configs.get("", {})
         mine = self._metadata.broker_configs.get(str(self._identity.node_id), {})
         dynamic = self._config.parse_dynamic({**cluster, **target} if name else {**target, **mine})
@@ -310,6 +341,33 @@ class ResourceConfigs(Listener):
             await self._tls.prepare(dynamic)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+    async def _others_agree(self, name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
+        """Ask the nodes that a change of a broker's settings concerns what speaks against it there. Raises KafkaError.
+
+        A node reads its own key stores, and knows what of its groups' offsets is on its way to ZooKeeper.
+        """
+        first, here = str(self._nodes.controller_id), str(self._identity.node_id)
+        if self.peers is None or here != first:
+            return
+        altered = [AlterableConfig(key, SET, value) for key, value in changed(current, target).items()]
+        altered += [AlterableConfig(key, DELETE, None) for key in current if key not in target]
+        asked = [] if name in ("", here) else [int(name)]
+        if name in ("", here) and any(each.name in _OF_STORES for each in altered):
+            asked = [node for node in self._metadata.nodes if str(node) != here]
+        request = IncrementalAlterConfigsRequest(
+            resources=[AlterConfigsResource(RESOURCE_BROKER, name, altered)], validate_only=True
+        )
+        for node in asked if altered else ():
+            try:
+                with trio.fail_after(_NODE_SECONDS):
+                    answer = await self.peers.ask(node, request)
+            except (Unreachable, trio.TooSlowError):
+                why = f"Node {node}, which this concerns, does not answer: try again when all nodes serve."
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from None
+            for told in answer.responses:
+                if told.error_code:
+                    raise KafkaError(ErrorCode(told.error_code), f"node {node}: {told.error_message}")
 
     def _check_broker(self, name: str, *, any_node: bool = False) -> None:
         """Raises KafkaError unless it is this broker, or all of them, or with `any_node` another one of them."""
@@ -343,34 +401,43 @@ class ResourceConfigs(Listener):
         current, target = self._target(kind, name, changes, whole, asker)
         if kind == RESOURCE_BROKER:
             await self._prepare_listeners(name, target)
+            await self._others_agree(name, current, target)
         before, asked, stream = self._query_of(kind, name), None, None
         may_read = partial(self._owners.check_reads, asker, api=_ALTERS)
         if _gets_query(current, target):  # the streams driver is asked, which takes its time
             asked = await self._queries.ask(self._topics.find(name), target, _QUERY_CHECK_MS, may_read)
         elif kind == RESOURCE_TOPIC and gets_stream(current, target):
             stream = await self._streams.ask(self._topics.find(name), target, _QUERY_CHECK_MS, may_read)
-        with trio.CancelScope(shield=True):
-            async with self._topics.changes:
-                current, target = self._target(kind, name, changes, whole, asker)
-                is_made = asked is not None or stream is not None
-                gets = _gets_query(current, target) or (kind == RESOURCE_TOPIC and gets_stream(current, target))
-                if (is_made or gets) and before != self._query_of(kind, name):
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has changed meanwhile: try again.")
-                if asked is not None:
-                    target = self._queries.answered(self._topics.find(name), target, asked)
-                if stream is not None:
-                    target = self._streams.answered(self._topics.find(name), target, stream)
-                if kind == RESOURCE_TOPIC and (is_made or target.get(OWNER) != current.get(OWNER)):
-                    target = self._owned(asker, name, target)
-                records = self._records(kind, name, current, target)
-                if not records or validate_only:
-                    return
-                if asked is not None and not is_query(current):
-                    await self._queries.convert(self._topics.find(name), target, records)
-                else:
-                    await self._topics.commit(records)
-                if kind != RESOURCE_CLIENT_METRICS:
-                    tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
+
+        async def change() -> None:
+            with trio.CancelScope(shield=True):
+                async with self._topics.changes:
+                    current, target = self._target(kind, name, changes, whole, asker)
+                    is_made = asked is not None or stream is not None
+                    gets = _gets_query(current, target) or (kind == RESOURCE_TOPIC and gets_stream(current, target))
+                    if (is_made or gets) and before != self._query_of(kind, name):
+                        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has changed meanwhile: try again.")
+                    if asked is not None:
+                        target = self._queries.answered(self._topics.find(name), target, asked)
+                    if stream is not None:
+                        target = self._streams.answered(self._topics.find(name), target, stream)
+                    if kind == RESOURCE_TOPIC and (is_made or target.get(OWNER) != current.get(OWNER)):
+                        target = self._owned(asker, name, target)
+                    records = self._records(kind, name, current, target)
+                    if not records or validate_only:
+                        return
+                    if asked is not None and not is_query(current):
+                        await self._queries.convert(self._topics.find(name), target, records)
+                    else:
+                        await self._topics.commit(records)
+                    if kind != RESOURCE_CLIENT_METRICS:
+                        tell_unused(self._log, TOPIC if kind == RESOURCE_TOPIC else BROKER, changed(current, target))
+
+        if asked is None or is_query(current) or validate_only:
+            await change()
+        else:
+            async with self._queries.closing(self._topics.find(name)):
+                await change()
 
     def _records(self, kind: int, name: str, current: dict[str, str], target: dict[str, str]) -> list[Message]:
         """What makes the keys of a resource those of `target`."""
@@ -396,7 +463,7 @@ class ResourceConfigs(Listener):
     ) -> tuple[dict[str, str], dict[str, str]]:
         """A resource's keys as they are and as they shall be, after all checks. Raises KafkaError."""
         if kind == RESOURCE_TOPIC:
-            current = dict(self._topics.find(name).configs)
+            current = {key: value for key, value in self._topics.find(name).configs.items() if key != CLOSING}
             keys: Mapping[str, ConfigKey] = TOPIC
         elif kind == RESOURCE_BROKER:
             self._check_broker(name, any_node=True)

@@ -105,6 +105,35 @@ async def test_what_changes_while_it_is_on_its_way_is_written_once_more(autojump
         assert world.told == [("first", None), ("last", None)]
 
 
+async def test_what_another_coordinator_has_is_let_go(autojump_clock: MockClock) -> None:
+    """Who waits for it is told so; the new coordinator compares what the log says."""
+    other: Place = ("other", ("t", 0))
+    async with running() as world:
+        world.zookeeper.answers = trio.Event()
+        world.mirror.mark(A, 1)
+        await wait_all_tasks_blocked()  # it is in flight
+        world.mirror.mark(B, 2)
+        world.mirror.mark(other, 3)
+        world.wait("in flight", A)
+        world.wait("marked", B)
+        world.mirror.compare(7)
+        world.mirror.let_go(7, lambda group: group == "g")
+        assert [name for name, reason in world.told if reason] == ["marked", "in flight"]
+        assert (world.mirror.is_let_go(A), world.mirror.is_let_go(other), world.mirror.is_comparing) == (
+            True,
+            False,
+            False,
+        )
+        world.zookeeper.lost = "no answer"  # what was in flight is not tried again
+        world.zookeeper.answers.set()
+        await wait_all_tasks_blocked()
+        world.zookeeper.lost = None
+        while world.mirror.behind:
+            await trio.sleep(1)
+        assert world.zookeeper.nodes == {other: 3}
+        assert not world.mirror.is_let_go(A)
+
+
 async def test_after_the_timeout_nobody_waits_until_all_is_written(autojump_clock: MockClock) -> None:
     async with running() as world:
         world.zookeeper.answers = trio.Event()

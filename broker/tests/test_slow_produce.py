@@ -13,6 +13,7 @@ import trio
 from barnabas.broker.apis import produce as api
 from barnabas.broker.tests.client import Client, batch_of, frame_of, produce_request
 from barnabas.broker.tests.conftest import Start
+from barnabas.broker.tests.test_queries import BY_HAND, alter, driver_of
 from barnabas.storage.validation import LIGHT_DECOMPRESSED
 from barnabas.wire.batch import Record, build_batch, iter_records
 from barnabas.wire.compression import CompressionType
@@ -169,3 +170,23 @@ async def test_a_request_of_many_batches_gives_way_and_answers_each(
                     (ErrorCode.INVALID_RECORD, -1) if refused else (0, turn)
                 ), part
             assert nowhere.partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_that_becomes_a_query_topic_meanwhile_takes_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        start(**BY_HAND) as running,
+        driver_of(running),
+        await running.client() as client,
+        await running.client() as other,
+    ):
+        await client.create_topic("src")
+        await client.create_topic("t")
+        with held(monkeypatch) as (begun, go_on, _):
+            await produced(client, HEAVY)
+            await until_begun(begun)
+            assert (await alter(other, "t", barnabas_query="SELECT * FROM src")).error_code == 0
+            go_on.set()
+        assert await offsets(client, 1) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
+        assert running.node.vnodes["t", 0].log_end_offset == 0

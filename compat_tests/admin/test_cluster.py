@@ -152,6 +152,7 @@ def test_logs_move_to_no_other_directory(pipe: Pipe, server: Server) -> None:
     assert moved("/elsewhere", "t", 0) is ErrorCode.LOG_DIR_NOT_FOUND
 
 
+@pytest.mark.one_node("the other nodes are observers")
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_quorum_is_one_voter(version: int, pipe: Pipe) -> None:
     answer = pipe.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), version)

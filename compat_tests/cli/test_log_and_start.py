@@ -46,6 +46,7 @@ LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVA
 EVIL = "g\n2026-01-01T00:00:00.000Z error forged\x1b[2J\r\u2028\u202e"
 
 
+@pytest.mark.one_node("it asks the coordinator of a group for what others coordinate")
 def test_no_client_forges_a_line_of_the_log(tmp_path: Path) -> None:
     with Barnabas(tmp_path) as broker:
         cluster = Cluster(broker.address)

@@ -20,16 +20,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
         yield server
 
 
-def url_of(broker: Barnabas) -> str:
-    found = re.search(r"HTTP is on (\S+)/", broker.log_file.read_text())
+def urls_of(broker: Barnabas) -> list[str]:
+    """`--url` for each node."""
+    found = re.search(r"HTTP is on (.+)", broker.log_file.read_text())
     assert found is not None
-    return found[1]
+    return [word for url in found[1].split(", ") for word in ("--url", url)]
 
 
+@pytest.mark.one_node("it traces the requests of one node")
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
 def test_requests_are_shown_as_they_come(broker: Barnabas, form: tuple[str, ...]) -> None:
     topic = f"traced{len(form)}"
-    words = ["trace", "--url", url_of(broker), "--topic", topic, "--api", "Produce", "-n", "2", *form]
+    words = ["trace", *urls_of(broker), "--topic", topic, "--api", "Produce", "-n", "2", *form]
     with subprocess.Popen([*COMMAND, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         while process.poll() is None:  # it begins to look some time after it has begun
             run("produce", topic, "-b", broker.address, stdin=b"x\n")

@@ -122,7 +122,7 @@ def read_by_java(server: Barnabas, topic: str, count: int) -> Table:
 
 def cleaned(server: Barnabas, topic: str) -> int:
     """How far the broker says it has cleaned."""
-    told = re.findall(rf"log\.cleaned topic={topic} .*to_offset=(\d+)", server.log_file.read_text())
+    told = re.findall(rf"log\.cleaned (?:node=\d )?topic={topic} .*to_offset=(\d+)", server.log_file.read_text())
     return int(told[-1]) if told else -1
 
 

@@ -33,6 +33,7 @@ def test_features(server: Server) -> None:
         assert "was upgraded to 7" in run(server, tools.FEATURES, "upgrade", "--feature", "metadata.version=7")
 
 
+@pytest.mark.one_node("the other nodes are observers")
 def test_metadata_quorum(server: Server) -> None:
     status = run(server, tools.QUORUM, "describe", "--status")
     assert "LeaderId:               1" in status

@@ -15,7 +15,10 @@ from compat_tests.java import tools
 from compat_tests.tools import missing
 from compat_tests.waiting import until
 
-pytestmark = pytest.mark.skipif(missing("java") is not None, reason=missing("java") or "")
+pytestmark = [
+    pytest.mark.skipif(missing("java") is not None, reason=missing("java") or ""),
+    pytest.mark.one_node("each node has what clients push to it, and it reads that of one"),
+]
 
 
 @pytest.fixture(scope="module")

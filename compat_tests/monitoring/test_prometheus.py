@@ -24,7 +24,10 @@ RULE_TESTS = Path(__file__).parent / "alerts_test.yml"
 #: What a broker without queries, streams, errors and refused clients has no series of.
 EMPTY = re.compile(r"barnabas_(query|stream)_|requestmetrics_errors_total")
 
-pytestmark = pytest.mark.skipif(missing("prometheus") is not None, reason=missing("prometheus") or "")
+pytestmark = [
+    pytest.mark.skipif(missing("prometheus") is not None, reason=missing("prometheus") or ""),
+    pytest.mark.one_node("each node has metrics of its own, and it reads those of one"),
+]
 
 
 def promtool(*words: str) -> str:

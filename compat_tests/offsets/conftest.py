@@ -15,6 +15,8 @@ from compat_tests.offsets.zookeeper import ZooKeeper
 from compat_tests.tools import missing
 
 PARTITIONS = 3
+#: For tests of what one process knows: of several, each finds out by itself that ZooKeeper is away, and tells so.
+one_process = pytest.mark.skipif(Barnabas.processes > 1, reason="each of several nodes finds that out by itself")
 
 
 @pytest.fixture(scope="session")

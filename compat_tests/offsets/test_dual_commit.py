@@ -27,7 +27,7 @@ from barnabas.wire.messages.offset_fetch import (
 from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver
 from compat_tests.offsets.commands import Znodes, new_topic, offsets
-from compat_tests.offsets.conftest import Broker
+from compat_tests.offsets.conftest import Broker, one_process
 from compat_tests.waiting import until
 
 MISFITS = ["a/b", "..", ".", "", "x\0y", "a\nb", "🐘", "\uffff", "n" * 20_000]
@@ -131,7 +131,9 @@ def test_a_fetch_of_very_many_harms_nobody_else(dual_znodes: Znodes, cluster: Cl
         keep(cluster, "other", 6)
         assert dual_znodes.get("other") == 6
         answer = connection.answer(posted, OffsetFetchResponse)
-        assert {group.error_code for group in answer.groups} <= {0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        elsewhere = {ErrorCode.NOT_COORDINATOR} if dual.processes > 1 else set()
+        codes = {group.error_code for group in answer.groups}
+        assert codes <= {0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *elsewhere}
     assert kept(cluster, "other") == 6
 
 
@@ -221,6 +223,7 @@ def test_what_a_member_gets_from_zookeeper_is_in_the_log_when_dual_commit_ends(z
         assert member.records == []
 
 
+@one_process
 def test_a_group_that_can_have_no_znode_is_kept_in_the_log_alone(znodes: Znodes, broker: Broker) -> None:
     server = broker(barnabas_zookeeper_timeout_ms="5000")
     with Cluster(server.address) as cluster:
@@ -257,6 +260,7 @@ def test_a_znode_that_may_not_be_written_costs_itself_only(znodes: Znodes, broke
     assert "'text' is no number" in said
 
 
+@one_process
 def test_while_zookeeper_is_frozen_commits_go_on(znodes: Znodes, broker: Broker) -> None:
     """When its session is gone no commit waits: the timeout of each is longer than any client waits for an answer.
 
@@ -304,6 +308,7 @@ def test_after_a_kill_the_log_is_caught_up_with(znodes: Znodes, broker: Broker) 
         assert [znodes.get(group) for group in ("forward", "rewound", "new", "elsewhere")] == [50, 10, 7, 9]
 
 
+@one_process
 def test_zookeeper_alone(znodes: Znodes, broker: Broker) -> None:
     server = broker(offsets_storage="ZooKeeper", barnabas_zookeeper_timeout_ms="1000")
     znodes.put("g", 0, 8)
@@ -365,7 +370,7 @@ def test_secrets_are_not_shown(znodes: Znodes, broker: Broker) -> None:
     server = broker(barnabas_zookeeper_credentials="mover:se:cret", barnabas_zookeeper_timeout_ms="5000")
     with Cluster(server.address) as cluster:
         keep(cluster, "g", 1)
-        shown = broker_configs(cluster)
+        (shown, *_) = broker_configs(cluster).values()
     with pytest.raises(NoAuthError):  # only who has the credentials reads it
         znodes.get("g")
     znodes.client.add_auth("digest", "mover:se:cret")

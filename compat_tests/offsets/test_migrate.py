@@ -23,7 +23,7 @@ from compat_tests.broker_process import Barnabas
 from compat_tests.confluent.driver import ConfluentDriver
 from compat_tests.driver import wait_for_records
 from compat_tests.offsets.commands import Znodes, new_topic, offsets
-from compat_tests.offsets.conftest import Broker
+from compat_tests.offsets.conftest import Broker, one_process
 from compat_tests.offsets.zookeeper import stopped
 from compat_tests.tools import ROOT
 from compat_tests.waiting import until
@@ -183,6 +183,7 @@ def test_a_kill_at_any_moment_is_taken_up_again(server: Barnabas, znodes: Znodes
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
+@one_process
 def test_the_broker_s_session_expires(broker: Broker, znodes: Znodes) -> None:
     """It goes on in a new one."""
     server = broker(zookeeper_session_timeout_ms="1000", barnabas_zookeeper_timeout_ms="1000")

@@ -23,6 +23,8 @@ def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
             name, command = process.name(), process.cmdline()
         except psutil.NoSuchProcess:  # it has ended meanwhile, or is a zombie
             continue
+        if "serve" in command:  # a node of the broker
+            continue
         is_kind = {
             "driver": "barnabas.streams.query" in command,
             "jvm": name == "java",

@@ -257,7 +257,7 @@ def test_records_that_compress_a_thousand_to_one_do_not_take_the_memory(broker: 
     data = bomb(b'{"device": "%s", "temp": 1}' % (b"x" * 1_000_000), 16)
     assert len(data) < 10_000
     small = bomb(b'{"device": "y"}', 5000)
-    with Pipe(broker.port) as pipe:
+    with Pipe(broker.port_of("bombs")) as pipe:
         for number in range(30):
             assert produced(pipe, "bombs", data).error_code == 0
             if number % 10 == 0:
@@ -276,7 +276,7 @@ def test_a_record_that_a_query_makes_too_much_of_ends_that_query(broker: Barnaba
     admin.create_topic("huge", 1, SENSORS)
     admin.create_topic("grows", -1, {"barnabas.query": "SELECT repeat(device, 16) x FROM huge"})
     admin.create_topic("beside", -1, {"barnabas.query": "SELECT length(upper(device)) n FROM huge"})
-    with Pipe(broker.port) as pipe:
+    with Pipe(broker.port_of("huge")) as pipe:
         assert produced(pipe, "huge", bomb(b'{"device": "%s"}' % (b"x" * (15 << 20)), 1)).error_code == 0
     until(lambda: status_of(broker, "grows").get("state") == "FAILED", "the query has failed", 120)
     assert "the record at offset 0 takes 15," in status_of(broker, "grows")["last_error"]

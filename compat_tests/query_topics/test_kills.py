@@ -20,6 +20,7 @@ from compat_tests.crash.segments import dump_with_kafka, records_of, segment_fil
 from compat_tests.crash.workload import ConfluentWriter, Place
 from compat_tests.driver import Driver, Record
 from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.nodes.broker import Nodes
 from compat_tests.query_topics.processes import kill as kill_processes
 from compat_tests.query_topics.processes import processes
 from compat_tests.tools import missing
@@ -85,6 +86,10 @@ def kill(broker: Barnabas, victim: str) -> None:
         broker.kill()
         broker.start()
         return
+    if victim.startswith("node "):
+        assert isinstance(broker, Nodes)
+        broker.kill_node(int(victim.removeprefix("node ")))
+        return
     until(lambda: kill_processes(broker, victim), f"the {victim} runs")
 
 
@@ -110,12 +115,12 @@ def check(broker: Barnabas) -> int:
     return count
 
 
-def run(tmp_path: Path, victims: list[str], seed: int, most: int = 400) -> None:
+def run(tmp_path: Path, victims: list[str], seed: int, most: int = 400, kind: type[Barnabas] = Barnabas) -> None:
     """At most `most` results between two kills."""
     moments = random.Random(seed)
     init = tmp_path / "init.py"
     init.write_text(INIT)
-    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.init.file": str(init)}) as broker:
+    with kind(tmp_path, {**SETTINGS, "barnabas.streams.init.file": str(init)}) as broker:
         kill_and_compare(broker, victims, moments, most)
 
 
@@ -155,6 +160,17 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
 @pytest.mark.long
 def test_a_kill(tmp_path: Path) -> None:
     run(tmp_path, ["broker"], 1, 100)  # its driver goes with it
+
+
+@pytest.mark.long
+def test_each_node_of_three_is_killed(tmp_path: Path) -> None:
+    run(tmp_path, ["node 2", "node 1", "node 3"], 3, 100, Nodes)  # the driver goes with the first
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_thirty_kills_of_nodes(tmp_path: Path) -> None:
+    run(tmp_path, ["node 1", "node 2", "node 3", "driver", "node 2", "node 3"] * 5, 4, kind=Nodes)
 
 
 @pytest.mark.long

@@ -101,6 +101,7 @@ def test_throttle_times_are_those_of_kafka(other: ConfluentDriver, server: Serve
         assert throttle_ms(pipe, "exact", 15_000) == 0
 
 
+@pytest.mark.one_node("it asks one node by one connection, which need not lead what it asks for")
 def test_a_throttled_fetch_is_empty(other: ConfluentDriver, server: Server) -> None:
     other.create_topic("fetched")
     with Pipe(server.port) as pipe:

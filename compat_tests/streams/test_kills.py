@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 from compat_tests.broker_process import Barnabas
 from compat_tests.driver import Driver
 from compat_tests.kafka_python.driver import KafkaPythonDriver
+from compat_tests.nodes.broker import Nodes
 from compat_tests.query_topics.processes import kill as kill_processes
 from compat_tests.streams.support import (
     BASE,
@@ -336,12 +337,16 @@ def kill(broker: Barnabas, victim: str) -> None:
         broker.kill()
         broker.start()
         return
+    if victim.startswith("node "):
+        assert isinstance(broker, Nodes)
+        broker.kill_node(int(victim.removeprefix("node ")))
+        return
     until(lambda: kill_processes(broker, victim), f"the {victim} runs", 120)
 
 
-def run(tmp_path: Path, victims: list[str], seed: int) -> None:
+def run(tmp_path: Path, victims: list[str], seed: int, kind: type[Barnabas] = Barnabas) -> None:
     moments = random.Random(seed)
-    with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.trigger.ms": "50"}) as broker:
+    with kind(tmp_path, {**SETTINGS, "barnabas.streams.trigger.ms": "50"}) as broker:
         make(broker)
         writer = Writer(broker)
         try:
@@ -367,6 +372,12 @@ def run(tmp_path: Path, victims: list[str], seed: int) -> None:
 @pytest.mark.timeout(1200)
 def test_two_kills(tmp_path: Path) -> None:
     run(tmp_path, ["driver", "broker"], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_each_node_of_three_is_killed(tmp_path: Path) -> None:
+    run(tmp_path, ["node 2", "node 1", "node 3"], 3, Nodes)  # the driver goes with the first
 
 
 @pytest.mark.slow

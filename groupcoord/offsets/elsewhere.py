@@ -46,6 +46,9 @@ class Elsewhere(Protocol):
     def loaded(self, partition: int) -> None:
         """A partition of the offsets topic was loaded. Its offsets may be newer than those in this store."""
 
+    def unloaded(self, partition: int) -> None:
+        """Another coordinator has it from now on: what is on its way of its groups is not to be written any more."""
+
 
 class Seen(NamedTuple):
     """A position in the second store, and when it was written."""

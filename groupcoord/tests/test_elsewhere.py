@@ -27,6 +27,7 @@ class Beside:
         self.stored: list[tuple[str, tuple[str, int], int | None]] = []
         self.cleared: list[Places] = []
         self.partitions: list[int] = []
+        self.left: list[int] = []
         self.holds = False
         self.gone = True  # whether removals succeed
         self.kept: set[str] = set()  # groups that somebody has written recently
@@ -51,6 +52,9 @@ class Beside:
 
     def loaded(self, partition: int) -> None:
         self.partitions.append(partition)
+
+    def unloaded(self, partition: int) -> None:
+        self.left.append(partition)
 
     def let_go(self, world: World) -> None:
         for then in self._held:
@@ -173,6 +177,7 @@ def test_each_partition_that_is_loaded_is_told() -> None:
     world.coordinator.unload(3)
     world.coordinator.finish_load(world.coordinator.begin_load(3), world.store.image(3))
     assert beside.partitions[50:] == [3]
+    assert beside.left == [3]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ _MOST_SHOWN = 20
 
 
 class State(NamedTuple):
-    """How a broker currently keeps offsets."""
+    """How a broker currently keeps offsets; or all of its nodes, each of which has the groups that it coordinates."""
 
     storage: str
     dual: bool
@@ -59,8 +59,29 @@ class State(NamedTuple):
 
 def state_of(cluster: Cluster) -> State | None:
     """None for a cluster that keeps offsets in its log and has no ZooKeeper. Raises ClientError."""
-    told = broker_configs(cluster).get(STATE)
-    return None if told is None else State(**json.loads(told))
+    told = {node: configs.get(STATE) for node, configs in broker_configs(cluster).items()}
+    states = {node: State(**json.loads(text)) for node, text in told.items() if text is not None}
+    if not states:
+        return None
+    return states.popitem()[1] if len(told) == 1 else together(states)
+
+
+def together(states: Mapping[int, State]) -> State:
+    """What several nodes say, as one."""
+    every = states.values()
+    some = next(iter(every))
+    return State(
+        storage="zookeeper" if all(each.storage == "zookeeper" for each in every) else "kafka",
+        dual=all(each.dual for each in every),
+        zookeeper=some.zookeeper,
+        down=next((f"{state.down} (node {node})" for node, state in states.items() if state.down), None),
+        comparing=any(each.comparing for each in every),
+        behind=sum(each.behind for each in every),
+        groups_behind={group: count for each in every for group, count in each.groups_behind.items()},
+        refused=sum(each.refused for each in every),
+        refused_more=any(each.refused_more for each in every),
+        refused_offsets={place: why for each in every for place, why in each.refused_offsets.items()},
+    )
 
 
 def status(args: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ async def _described(asker: Asker, broker: Broker, names: list[str]) -> dict[str
     seen = [name for name in names if asker.may(DESCRIBE_TOPIC_CONFIGS, name)]
     resources = [DescribeConfigsResource(_RESOURCE_TOPIC, name, _KEYS) for name in seen]
     answer = await asker.ask(DescribeConfigsRequest(resources=resources))
-    status = broker.queries.status
+    status = await broker.queries.latest_status()
     told: dict[str, QueryStatus | StreamStatus] = {}
     if status is not None:
         told = {each.topic: each for each in status.queries} | {each.topic: each for each in status.streams}
@@ -101,7 +101,7 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
     for start in range(0, min(len(names), MOST_JOBS), 100):
         found |= await _described(asker, broker, names[start : start + 100])
         await yielder()
-    status = broker.queries.status
+    status = await broker.queries.latest_status()
     return json_answer(
         {
             "jobs": list(found.values()),

@@ -252,4 +252,8 @@ def by_time(rows: list[Row]) -> list[Row]:
 def bytes_of(part: PartitionData) -> bytes:
     """What was fetched of a partition; it may have to come from the disk. For a thread."""
     records: Any = part.records
-    return records if isinstance(records, bytes) else bytes(records.read()) if records is not None else b""
+    if isinstance(records, bytes):
+        return records
+    if records is None:
+        return b""
+    return bytes(records if isinstance(records, memoryview) else records.read())  # another node has sent them, or not

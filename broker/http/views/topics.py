@@ -101,12 +101,13 @@ async def _sizes_of_few(asker: Asker, topics: list[MetadataResponseTopic]) -> di
         first, last = await offsets(asker, asked, EARLIEST), await offsets(asker, asked, LATEST)
         for (name, index), end in last.items():
             found[name].records = (found[name].records or 0) + max(0, end - first[name, index])
-    except Refused:  # a topic was deleted meanwhile, or a log is offline: the page says that it does not know
+        for each in await log_dirs(asker, asked):
+            for topic in each.topics:
+                if topic.name in found:
+                    size = sum(part.partition_size for part in topic.partitions)
+                    found[topic.name].bytes = (found[topic.name].bytes or 0) + size
+    except Refused:  # a topic was deleted meanwhile, or a log or node is away: the page says that it does not know
         pass
-    for each in await log_dirs(asker, asked):
-        for topic in each.topics:
-            if topic.name in found:
-                found[topic.name].bytes = sum(part.partition_size for part in topic.partitions)
     return found
 
 

@@ -1,0 +1,104 @@
+"""Query topics on a node that does not own the metadata: the owner makes them and talks to the driver."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import trio
+
+from barnabas.broker.between.envelopes import Sender, answer_in, envelope_of
+from barnabas.broker.between.forwarding import Owner
+from barnabas.broker.between.peers import Unreachable
+from barnabas.broker.clock import Clock
+from barnabas.broker.identity import Identity
+from barnabas.broker.jobs.queries import Queries
+from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.producer_ids import ProducerIds
+from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.partitions import Partitions
+from barnabas.broker.reading.offsets import Offsets
+from barnabas.broker.registry import APIS
+from barnabas.broker.security.principals import DRIVER
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.workers import Workers
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.io import Io
+from barnabas.wire.batch import iter_batches, iter_records
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.internal_topics import QUERIES_TOPIC
+from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
+from barnabas.wire.principal_data import PrincipalData
+from barnabas.wire.queries.messages import Status, decode
+from barnabas.wire.schema import ProtocolError
+
+# How long a page waits for the owner's log, how many of the last messages one of them is a status, and what these take.
+_STATUS_SECONDS, _LAST_MESSAGES, _MOST_BYTES = 2.0, 100, 8 << 20
+_FETCH_BY_NAME = 12  # the last version that names topics
+
+
+class FollowedQueries(Queries):
+    """The plans of all query topics, and who the driver is, as the metadata have them."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: Identity,
+        metadata: MetadataImage,
+        topics: TopicManager,
+        partitions: Partitions,
+        offsets: Offsets,
+        flusher: Flusher,
+        producer_ids: ProducerIds,
+        workers: Workers,
+        clock: Clock,
+        log: EventLog,
+        io: Io,
+        owner: Owner,
+    ) -> None:
+        super().__init__(
+            *(config, identity, metadata, topics, partitions, offsets, flusher, producer_ids, workers, clock, log, io)
+        )
+        self._owner = owner
+
+    async def new_writer(self) -> int:
+        """See `Queries`: the owner gives it, and this node knows it when the owner answers."""
+        asked = InitProducerIdRequest(transactional_id=self.secret.writer_id, transaction_timeout_ms=60_000)
+        try:
+            answer = await self._owner.ask(asked)
+        except Unreachable as error:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata gives the driver no producer id")
+        producer_id: int = answer.producer_id
+        return producer_id
+
+    async def latest_status(self) -> Status | None:
+        """See `Queries`: it stands in the log that the owner leads, among the last records."""
+        place = QUERIES_TOPIC, 0
+        latest: Status | None = None
+        with trio.move_on_after(_STATUS_SECONDS), suppress(Unreachable, ProtocolError):
+            end = (await self._offsets.ends_elsewhere([place], _STATUS_SECONDS)).get(place, 0)
+            part = FetchPartition(0, fetch_offset=max(0, end - _LAST_MESSAGES), partition_max_bytes=_MOST_BYTES)
+            topic = FetchTopic(topic=QUERIES_TOPIC, partitions=[part])
+            request = FetchRequest(max_wait_ms=0, max_bytes=_MOST_BYTES, topics=[topic])
+            sender = Sender(PrincipalData(*DRIVER), "", None)
+            api = APIS[FetchRequest.__wire__.key]
+            told = await self._owner.ask(envelope_of(api, _FETCH_BY_NAME, request, sender))
+            for answer in answer_in(told, api, _FETCH_BY_NAME).responses:  # type: ignore[attr-defined]
+                for found in answer.partitions:
+                    latest = _last_status(bytes(found.records or b"")) or latest
+        return latest
+
+    async def _grow(self, name: str, count: int) -> None:
+        """The owner sees to it."""
+
+
+def _last_status(data: bytes) -> Status | None:
+    found: Status | None = None
+    for _, batch in iter_batches(data):
+        for record in iter_records(batch):
+            message = decode(record.value)
+            found = message if isinstance(message, Status) else found
+    return found
