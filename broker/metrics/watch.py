@@ -124,7 +124,7 @@ class Watch:
             del self._ends[where]
 
     def _end(self, where: TopicPartition) -> int | None:
-        """The end of a partition, without opening its log; for another node's partition, the last end reported by it."""
+        """The end of a partition, without opening its log; for another node's, the last end that it reported."""
         vnode = self._partitions.get(*where)
         if vnode is None:
             return self._elsewhere.get(where)
