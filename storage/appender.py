@@ -1,7 +1,7 @@
-"""Batches at the end of a log: where each origin's batches get their offsets, epochs and timestamps, and the write.
+"""Append batches to a log: give each origin's batches their offsets, epochs and timestamps, and write them.
 
-Raises KafkaError for what a batch must not be, after which the log is as before; OSError and CorruptLogError from the
-files, after which it is as long as before.
+Raises KafkaError for an invalid batch, which leaves the log as before. OSError and CorruptLogError from the files leave
+the log as long as before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import BatchHeader, Marker
 from barnabas.wire.errors import ErrorCode, KafkaError
 
-# So many entries of the offset index gather in memory. On disk they tell recovery where whole batches begin again.
+# How many offset index entries gather in memory before they are written. On disk they tell recovery where whole batches
+# begin again.
 _WRITTEN_ENTRIES = 16
 _CONTROL = 0x20
 _PREFIX_SIZE = batch.PREFIX_SIZE
@@ -36,10 +37,10 @@ class Appender:
         self.rules = rules
 
     def append(self, data: BytesLike, now_ms: int, origin: Origin, leader_epoch: int) -> AppendResult:
-        """One batch, or several of a leader. See `storage.vnode`."""
+        """Append one batch, or several from a leader. See `storage.vnode`."""
         if origin is Origin.CLIENT:
             return self.append_valid(validate(data, self.rules, now_ms), now_ms, leader_epoch)
-        if origin is Origin.COORDINATOR:  # our own: its records are as we made them, and it has no sequence
+        if origin is Origin.COORDINATOR:  # our own batch: its records need no validation, and it has no sequence
             check_size(len(data), self.rules)
             return self.append_valid(Valid(batch.check(data), data), now_ms, leader_epoch)
         if origin is Origin.QUERY:
@@ -47,7 +48,7 @@ class Appender:
         return self._append_replicated(data, now_ms)
 
     def append_valid(self, valid: Valid, now_ms: int, leader_epoch: int) -> AppendResult:
-        """One batch under the next offsets, unless its producer repeats it."""
+        """Append one batch under the next offsets, unless it is a duplicate from its producer."""
         log = self._log
         header, data = valid.header, valid.data
         size = len(data)
@@ -71,7 +72,7 @@ class Appender:
         return AppendResult(base, base + header.last_offset_delta, append_time, log.start_offset)
 
     def end_transaction(self, marker: Marker, now_ms: int, leader_epoch: int, *, new_epoch: bool) -> AppendResult:
-        """A marker. What it aborts is in the index before it is in the log: who sees it finds that, too."""
+        """Append a marker. The index entry of an abort is written first, so whoever sees the marker finds the entry."""
         log = self._log
         log.producers.check_marker(marker, new_epoch=new_epoch)
         data = batch.build_marker(marker, now_ms)
@@ -93,9 +94,9 @@ class Appender:
         return AppendResult(known.base_offset, known.last_offset, append_time, self._log.start_offset, True)
 
     def _append_given(self, data: BytesLike, now_ms: int, leader_epoch: int) -> AppendResult:
-        """One batch with the offsets that it has: it must begin where the log ends, may have gaps and no records.
+        """Append one batch that keeps its offsets. It must begin where the log ends; it may have gaps or no records.
 
-        Its record count is its writer's word; the offsets that it covers are checked, so that nothing comes twice.
+        Its record count is trusted. The offsets that it covers are checked, so that no record is appended twice.
         """
         header = batch.check(data)
         if header.batch_length + 12 != len(data) or header.is_control:
@@ -116,7 +117,7 @@ class Appender:
         return AppendResult(base, header.last_offset, -1, self._log.start_offset)
 
     def _append_replicated(self, data: BytesLike, now_ms: int) -> AppendResult:
-        """Batches of a leader: checked for length and CRC, kept with their offsets, epochs and timestamps."""
+        """Append a leader's batches. Length and CRC are checked; offsets, epochs and timestamps are kept."""
         log = self._log
         first = last = -1
         for found, view in batch.iter_batches(data):
@@ -159,7 +160,7 @@ class Appender:
         now_ms: int,
         leader_epoch: int,
     ) -> None:
-        """Put one batch at the end of the active segment, rolling first if it is due."""
+        """Write one batch at the end of the active segment. If a roll is due, roll first."""
         log = self._log
         config = log.config
         segment = log.active
@@ -179,7 +180,7 @@ class Appender:
             segment.used = segment.dirty = True
             position = segment.size
             if log.io.pwritev(file.fd, (prefix, rest), position) != size:
-                # Short: the disk may be full. Go on from the start of the batch; the same bytes do no harm.
+                # Short: the disk may be full. Write again from the start of the batch; the same bytes are harmless.
                 write_all(log.io, file.fd, (prefix, rest), position)
         except OSError:
             self._cut_torn_batch(segment)
@@ -197,7 +198,7 @@ class Appender:
             log.appended_records += header.records_count
 
     def _segment_for(self, size: int, last: int, timestamp: int, now_ms: int) -> Segment:
-        """Where a batch of that size, up to offset `last`, goes: a new segment if it is time for one."""
+        """The segment for a batch of `size` bytes up to offset `last`; a new one if a roll is due."""
         log = self._log
         segment = log.active
         if segment.index is None:
@@ -207,7 +208,7 @@ class Appender:
         return segment
 
     def _cut_torn_batch(self, segment: Segment) -> None:
-        """Best effort, so that other readers of the file do not meet half a batch. The next append goes over it."""
+        """Try to cut half a batch off: other readers of the file should not see it. The next append overwrites it."""
         segment.reserved = 0
         if segment.file is not None:
             try:

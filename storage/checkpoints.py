@@ -1,10 +1,11 @@
 """Kafka's small text files: offset checkpoints and properties.
 
-A checkpoint has a version line (0), a line with the number of entries, and one entry a line. Kafka's name partitions by
-topic and number. A name is not an identity, so a file of our own, written after them, has the topic id that each entry
-belongs to: an entry of a partition whose folder has another id is of a deleted topic, and counts for nothing.
+A checkpoint has a version line (0), a line with the number of entries, and one entry per line. Kafka's checkpoints
+identify a partition by topic name and number. A topic can be deleted and created again under the same name, so a file
+of our own, written after them, has the topic id of each entry. An entry whose id differs from that of the partition's
+folder belongs to a deleted topic and is ignored.
 
-Where several nodes share a directory, each has such files of its own, and its file of topic ids says besides which turn
+Where several nodes share a directory, each has checkpoint files of its own. Its file of topic ids also says which turn
 of the partition the node has or had, and whether it left the partition in order. `storage.stated` reads all of them.
 """
 
@@ -31,51 +32,53 @@ _OPEN, _CLOSED = "open", "closed"
 
 
 class Turn(NamedTuple):
-    """Of a node that has or had a partition: nodes take turns, and each one's number is above all before it."""
+    """One node's time as owner of a partition. Nodes take turns, and each turn has a higher number than all before."""
 
     number: int
-    #: The node has given the partition away, or stopped, with all on disk: the next one recovers nothing.
+    #: The node gave the partition away, or stopped, with everything on disk: the next node need not recover it.
     closed: bool
 
 
 @dataclass
 class Checkpoints:
-    """What is stated of each partition: how far it is durable, where it starts if not at its first segment, how far it
-    is compacted, and the id of its topic.
+    """What the checkpoints say of each partition: how far it is durable, where it starts if not at its first segment,
+    how far it is compacted, and the id of its topic.
 
-    `ids` is None where nothing states them: a directory of Kafka's, or of an earlier version.
+    `ids` is None if the directory has no file of ids: Kafka or an earlier version wrote it.
     """
 
     points: dict[TopicPartition, int] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ids: dict[TopicPartition, str] | None = field(default_factory=dict)
     cleaned: dict[TopicPartition, int] = field(default_factory=dict)
-    #: Only of a node among several.
+    #: Only if several nodes share the directory.
     turns: dict[TopicPartition, Turn] = field(default_factory=dict)
     #: The names of the files that could not be read.
     damaged: frozenset[str] = field(default=frozenset(), compare=False)
 
     def states(self, key: TopicPartition) -> bool:
-        """Whether anything is stated of a partition; only then its topic's id matters."""
+        """Whether there is any entry for a partition. Only then does its topic's id matter."""
         return key in self.points or key in self.starts or key in self.cleaned
 
     def of(self, key: TopicPartition, topic_id: str) -> tuple[int, int]:
-        """(log start offset, recovery point) of the partition, as far as it is the one that was meant; else zeros."""
+        """(log start offset, recovery point) of the partition; zeros if the entries belong to another topic id."""
         if not self.is_meant(key, topic_id):
             return 0, 0
         return self.starts.get(key, 0), self.points.get(key, 0)
 
     def cleaned_of(self, key: TopicPartition, topic_id: str) -> int:
-        """How far the partition is compacted, as far as it is the one that was meant; else 0."""
+        """How far the partition is compacted; 0 if the entry belongs to another topic id."""
         return self.cleaned.get(key, 0) if self.is_meant(key, topic_id) else 0
 
     def is_meant(self, key: TopicPartition, topic_id: str) -> bool:
-        """Whether what is stated under a partition's name is stated of the topic with that id."""
+        """Whether the entries under a partition's name belong to the topic with that id."""
         return self.ids is None or self.ids.get(key) == (topic_id or NO_TOPIC_ID)
 
 
 def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging, within: str = "") -> Checkpoints:
-    """The checkpoints in the folder `path`. A damaged one is told of, under a name `within` it, and counts as empty."""
+    """Read the checkpoints in the folder `path`. A damaged one is reported, its name prefixed with `within`, and counts
+    as empty.
+    """
     ids: dict[TopicPartition, str] | None = {}
     turns: dict[TopicPartition, Turn] = {}
     damaged = set()
@@ -104,7 +107,7 @@ def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging, within: str =
 
 
 def _turn(line: list[str]) -> Turn:
-    """Of an entry `topic partition topic-id turn open|closed`. Raises ValueError."""
+    """The turn of an entry `topic partition topic-id turn open|closed`. Raises ValueError."""
     _, _, _, number, state = line
     if state not in (_OPEN, _CLOSED) or int(number) < 1:
         raise ValueError(f"turn {number} {state}")
@@ -112,9 +115,9 @@ def _turn(line: list[str]) -> Turn:
 
 
 def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints) -> None:
-    """Put `found` on disk, where `before` is.
+    """Write `found` to disk in place of `before`.
 
-    The ids come last: a crash in between leaves entries of a new topic under an old id, which then count for nothing.
+    The ids are written last. A crash in between leaves a new topic's entries under an old id, so they are ignored.
     """
     write_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), found.points)
     write_offsets(io, os.path.join(path, LOG_STARTS_FILE), found.starts)
@@ -134,16 +137,16 @@ def write_ids(io: Io, path: str, found: Checkpoints) -> None:
 
 
 def read_offsets(io: Io, path: str, tell: Tell = tell_logging) -> dict[TopicPartition, int]:
-    """`topic partition offset` lines.
+    """Read a file of `topic partition offset` lines.
 
-    A damaged file is reported and counts as empty, which costs a longer scan (recovery points), shows deleted records
-    again (log starts) or has logs compacted anew.
+    A damaged file is reported and counts as empty. The cost depends on the file: a longer scan (recovery points),
+    deleted records that show again (log starts), or logs that are compacted again.
     """
     return _offsets(io, path, tell, "") or {}
 
 
 def _offsets(io: Io, path: str, tell: Tell, within: str) -> dict[TopicPartition, int] | None:
-    """As `read_offsets`; None of a damaged file."""
+    """Like `read_offsets`, but gives None for a damaged file."""
     try:
         found = {}
         for topic, partition, offset in _entries(io, path) or []:
@@ -163,7 +166,7 @@ def write_offsets(io: Io, path: str, offsets: dict[TopicPartition, int]) -> None
 
 
 def _entries(io: Io, path: str) -> list[list[str]] | None:
-    """The entries of a checkpoint file as fields, None if there is no file. Raises ValueError if it is damaged."""
+    """The fields of each entry of a checkpoint file; None if there is no file. Raises ValueError if it is damaged."""
     try:
         lines = read_file(io, path).decode().splitlines()
     except FileNotFoundError:
@@ -178,7 +181,7 @@ def _entries(io: Io, path: str) -> list[list[str]] | None:
 
 
 def read_lines(io: Io, path: str) -> list[list[str]]:
-    """The entries of a checkpoint file as fields; empty when the file is absent or not a whole checkpoint."""
+    """The fields of each entry of a checkpoint file; empty if the file is absent or not a whole checkpoint."""
     try:
         return _entries(io, path) or []
     except ValueError:
@@ -191,25 +194,25 @@ def write_lines(io: Io, path: str, lines: list[str], *, sync: bool, sync_data: b
 
 
 def read_properties(io: Io, path: str) -> dict[str, str]:
-    """A small Java properties file. Raises FileNotFoundError, ValueError for what is no text."""
+    """Read a small Java properties file. Raises FileNotFoundError, and ValueError if the file is not text."""
     return parse_properties(read_file(io, path).decode())
 
 
 def read_topic_id(io: Io, directory: str) -> str:
-    """The id of a partition's topic as `partition.metadata` has it, in URL-safe base64; empty where it has none.
+    """The topic id in a partition's `partition.metadata`, in URL-safe base64; empty if there is none.
 
     Raises OSError.
     """
     try:
         data = read_file(io, os.path.join(directory, METADATA_FILE))
-        found = _TOPIC_ID.fullmatch(data)  # as Kafka writes it; any other way to write it is read, too
+        found = _TOPIC_ID.fullmatch(data)  # as Kafka writes it; other spellings are read, too
         return found[1].decode() if found else parse_properties(data.decode()).get("topic_id", "")
     except (FileNotFoundError, ValueError):
         return ""
 
 
 def decode_topic_id(text: str) -> bytes:
-    """What `read_topic_id` gives, as 16 bytes; zeros where it is no id, as after a loss of power that cut it off."""
+    """The result of `read_topic_id` as 16 bytes; zeros if it is not an id, for example cut off by a loss of power."""
     try:
         found = base64.urlsafe_b64decode(text + "==")
     except (binascii.Error, ValueError):

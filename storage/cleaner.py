@@ -1,8 +1,9 @@
 """The log cleaner: compacts the filthiest logs, in threads, a few at a time (`log.cleaner.*`).
 
 As in Kafka, a log is due when its dirty part is more than `min.cleanable.dirty.ratio` of what can be cleaned, or when
-`max.compaction.lag.ms` asks for it; of those that are due the latter come first, then the filthiest. A log that could
-not be cleaned, for damage or for lack of room, is left alone for a while. Vnodes are touched on the event loop only.
+`max.compaction.lag.ms` requires it. The logs that `max.compaction.lag.ms` requires are cleaned first, then the
+filthiest. A log that could not be cleaned, because of damage or lack of room, is left alone for a while. Vnodes are
+touched on the event loop only.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Key = tuple[str, int]
 
 
 class CleanerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Kafka's defaults. `limits` are of one thread."""
+    """Kafka's defaults. `limits` apply to each thread."""
 
     enabled: bool = True
     threads: int = 1
@@ -43,7 +44,7 @@ class CleanerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cleaner:
-    """Compacts the logs among `vnodes`, which may change. `settings` are asked before each log."""
+    """Compacts the logs of `vnodes`, which may change. `settings` is called before each log."""
 
     def __init__(
         self,
@@ -54,22 +55,22 @@ class Cleaner:
         checkpoint: Callable[[], Awaitable[None]] | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """`checkpoint` is called when a log is cleaned, to state it on disk. It may raise StorageError.
+        """`checkpoint` is called after a log is cleaned, to record that on disk. It may raise StorageError.
 
-        `pace` is told whether the cleaner is behind.
+        The cleaner sets in `pace` whether it is behind.
         """
         self._vnodes, self._settings, self._now_ms, self._tell = vnodes, settings, now_ms, tell
         self._checkpoint, self._pace = checkpoint, pace
         self._limiter = trio.CapacityLimiter(1)
         self._busy: set[Key] = set()
         self._next_try: dict[Key, float] = {}
-        self._told: set[Key] = set()  # that they could not be cleaned
+        self._told: set[Key] = set()  # logs whose failure to be cleaned was reported
         self._ended = trio.Event()
-        #: What is being cleaned.
+        #: The compactions under way.
         self.jobs: dict[Key, CompactionJob] = {}
 
     async def run(self) -> None:
-        """Clean what is due, until cancelled."""
+        """Clean the logs that are due, until cancelled."""
         one_ended = False
         async with trio.open_nursery() as nursery:
             while True:
@@ -121,7 +122,7 @@ class Cleaner:
         return found[1] if found is not None else None
 
     async def clean(self, vnode: Vnode, settings: CleanerSettings) -> CompactionFigures | None:
-        """One pass over a log; what it has done, None if it came to nothing."""
+        """Make one pass over a log. Gives its figures, None if nothing was cleaned."""
         try:
             job = vnode.begin_compaction(self._now_ms(), settings.limits)
             if job is not None:
@@ -139,7 +140,7 @@ class Cleaner:
         self._told.discard((vnode.topic, vnode.partition))
         self._tell_figures(vnode, job.figures)
         if self._checkpoint is not None:
-            with contextlib.suppress(StorageError):  # tried again with the others, and told there
+            with contextlib.suppress(StorageError):  # the periodic checkpoint tries again, and reports errors
                 await self._checkpoint()
         return job.figures
 
@@ -163,7 +164,7 @@ class Cleaner:
         )
 
     async def _run(self, vnode: Vnode, job: CompactionJob) -> bool:
-        """One part of a job; whether there is more. When it is cancelled, the thread ends soon.
+        """Run one part of a job; whether there is more. If this is cancelled, the thread ends soon.
 
         Raises StorageError.
         """
@@ -175,7 +176,7 @@ class Cleaner:
         return more
 
     def _failed(self, vnode: Vnode, error: StorageError | None) -> None:
-        """Leave the log alone for a while. That is told once, until the log is cleaned."""
+        """Leave the log alone for a while. This is reported once, until the log is cleaned."""
         key = vnode.topic, vnode.partition
         self._next_try[key] = trio.current_time() + NEXT_TRY_SECONDS
         if error is not None and key not in self._told:
@@ -188,10 +189,10 @@ def _is_due(need: Need, ratio: float) -> bool:
 
 
 async def _in_thread(job: CompactionJob) -> Exception | None:
-    """Run a part; what its end is to be told.
+    """Run one part of a job in a thread. Gives the error to pass to `end_compaction`.
 
-    The thread yields the processor to the event loop and to clients. It is one of its own and ends with the part, as a
-    thread that has lowered its priority may not raise it again.
+    The thread yields the processor to the event loop and to clients. It is a thread of its own and ends with the part,
+    because a thread that has lowered its priority may not raise it again.
     """
     token, done = trio.lowlevel.current_trio_token(), trio.Event()
     found: list[Exception | None] = []
@@ -220,14 +221,14 @@ async def _in_thread(job: CompactionJob) -> Exception | None:
 
 
 def _lower_priority() -> None:
-    """Of the calling thread. Elsewhere than under Linux it would be that of the process."""
+    """Lower the priority of the calling thread. Only on Linux: elsewhere this would change the whole process."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def _run(job: CompactionJob) -> Exception | None:
-    """What the end of the part is to be told."""
+    """Run the part. Gives the error to pass to `end_compaction`."""
     try:
         job.run()
     except (OSError, CorruptLogError, StoppedError) as error:

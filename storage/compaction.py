@@ -1,24 +1,24 @@
-"""Log compaction: of each key the last record stays, of what is dirty, clean up to there (KIP-58, KIP-87, KIP-534).
+"""Log compaction: the last record of each key stays, earlier ones are removed (KIP-58, KIP-87, KIP-534).
 
     plan, on the event loop: which segments, from where they are dirty, up to where they may be cleaned
-    -> a thread: the last offset of each key of the dirty range        until the map is full
-    -> a thread: the next group of segments, written anew, synced      under `.cleaned`
+    -> a thread: map the last offset of each key in the dirty range    until the map is full
+    -> a thread: rewrite the next group of segments and sync it        under `.cleaned`
     -> the event loop: they take the old ones' place                   and so on, group by group
 
-A compaction begins with `Vnode.begin_compaction`. `run` goes to a thread and touches files only; `end_compaction` puts
-in place what it has made, and says whether to call `run` again.
+A compaction begins with `Vnode.begin_compaction`. `run` goes to a thread and touches files only. `end_compaction` puts
+the new segments in place, and says whether to call `run` again.
 
-What is clean is below `cleaned_to`: no key has two records there, as far as a pass could know. A pass cleans from there
-on, so it needs a map of the keys of what was written since. If these are more than fit, the pass ends where the map
-is full, and the next one goes on.
+The log is clean below `cleaned_to`: no key has two records there, as far as a pass could know. A pass cleans from there
+on, so its map needs only the keys written since. If they do not all fit, the pass ends where the map is full, and the
+next pass goes on.
 
 Invariants:
 - Offsets do not change. A batch keeps its base offset and its last offset. A batch whose records all go is removed. Two
   kinds stay without records: the last batch of each producer that the log remembers, which keeps the sequence, and the
   last batch of a group of segments, which keeps the offsets used.
-- The log may change meanwhile: what is put in place is compared with it, and given up if its old segments are gone.
-- Damage is not copied: a batch with a wrong CRC ends the compaction. One with a right CRC whose records cannot be read
-  stays as it is.
+- The log may change meanwhile: if the old segments are gone when the new ones are ready, the new ones are discarded.
+- Damage is not copied: a batch with a wrong CRC ends the compaction. A batch with a right CRC whose records cannot be
+  read stays as it is.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ from barnabas.wire import batch, compact
 from barnabas.wire.compression import decompress
 from barnabas.wire.errors import KafkaError
 
-# A group of more segments would take the event loop too long to put in place: each is three renamed files.
+# Putting a larger group in place would hold the event loop up too long: three files are renamed for each segment.
 _MOST_IN_GROUP = 100
 _MOST_BYTES = 2**31 - 1
 _BATCHES_READ, _MOST_READ = 4, 16 << 20
-#: Read and written by one system call. What the kernel has just copied is still in the core's own cache for the walk.
+#: Bytes read or written by one system call. Small enough that they are still in the core's own cache for the walk.
 _STEP = 64 << 10
 
 
 class StoppedError(Exception):
-    """The compaction is not wanted any more."""
+    """The compaction was stopped."""
 
 
 class Range(NamedTuple):
-    """The segments that can be cleaned, with where each ends; from which offset on they are dirty, and up to where a
-    record may be superseded."""
+    """The segments that can be cleaned, each with its end; the offset from which on they are dirty; and the offset up
+    to which a record may be superseded."""
 
     segments: list[tuple[Segment, int]]
     first_dirty: int
@@ -81,10 +81,12 @@ class _Replacement(NamedTuple):
 
 
 def cleanable(log: Log, marks: Watermarks, cleaned_to: int, now_ms: int) -> Range:
-    """What can be cleaned now: below the last stable offset, the active segment, and what is too young."""
+    """The range that can be cleaned now: below the last stable offset, the active segment, and the records that are too
+    young.
+    """
     segments, bases = log.segments, log.bases
     count = min(len(segments) - 1, bisect_right(bases, marks.high_watermark) - 1)
-    if marks.segment in segments[:count]:  # it ends at the high watermark: readers go by it
+    if marks.segment in segments[:count]:  # it ends at the high watermark, a position that readers use
         count = segments.index(marks.segment)
     first_dirty = cleaned_to if log.start_offset <= cleaned_to <= log.end_offset else log.start_offset
     upto = max(min(marks.last_stable_offset, bases[count]), log.start_offset)
@@ -121,7 +123,7 @@ def _is_overdue(log: Log, found: Range, now_ms: int) -> bool:
 
 
 def active_is_overdue(log: Log, now_ms: int) -> bool:
-    """Whether the active segment holds what `max.compaction.lag.ms` does not let wait any longer."""
+    """Whether the active segment holds a record older than `max.compaction.lag.ms`."""
     lag, first = log.config.max_compaction_lag_ms, log.active.first_timestamp
     return lag < LONG_MAX and bool(log.active.size) and first is not None and 0 <= first <= now_ms - lag
 
@@ -133,9 +135,9 @@ class LocalCompaction:
         self._io, self._config, self._limits, self._now = log.io, log.config, limits, now_ms
         self._range = found
         self.figures = CompactionFigures(found.first_dirty, found.first_dirty)
-        #: What `run` has made, for the log to put in place; None when there is no more.
+        #: The segments that `run` has made, for the log to put in place; None if there are no more.
         self.made: _Replacement | None = None
-        #: All that the map covers is clean.
+        #: Everything that the map covers is clean.
         self.is_done = False
         dirty = sum(segment.size for segment, end in found.segments if end > found.first_dirty)
         self.figures.bytes_to_read = dirty + sum(segment.size for segment, _ in found.segments)
@@ -153,8 +155,8 @@ class LocalCompaction:
 
     @staticmethod
     def _aborted_sources(log: Log) -> list[tuple[Segment, int, bytes | None]]:
-        """Where the aborted transactions stand: segments with their ends. What is known of the active one is taken
-        now, as its file grows."""
+        """The segments that may have aborted transactions, with their ends. The index of the active segment is taken
+        now, because its file grows."""
         ends = [*log.bases[1:], log.end_offset]
         found: list[tuple[Segment, int, bytes | None]] = [
             (segment, end, None) for segment, end in zip(log.segments, ends, strict=True)
@@ -169,21 +171,21 @@ class LocalCompaction:
         self._stopped.set()
 
     def disown(self) -> None:
-        """As `stop`; and from now on no file is opened under the folder's name, which may soon be another topic's."""
+        """Like `stop`, and no file is opened by the folder's name from now on: it may soon be another topic's."""
         with self._lock:
             self._stopped.set()
 
     @property
     def segments(self) -> set[Segment]:
-        """Those of the log that it reads and that are not replaced yet."""
+        """The segments that it reads and that are not replaced yet."""
         return {segment for segment, _ in self._range.segments} - self._replaced
 
     def leftovers(self) -> list[str]:
-        """The files that were made and are not in the log."""
+        """The files that it made and that are not in the log."""
         return [path for target in self._targets for path in target.paths]
 
     def placed(self) -> None:
-        """What was made is in the log."""
+        """The new segments are in the log."""
         if self.made is not None:
             self._replaced.update(self.made.old)
         self._targets = []
@@ -191,7 +193,7 @@ class LocalCompaction:
     # -- for a thread ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """The next part. Raises OSError, CorruptLogError, StoppedError."""
+        """Run the next part. Raises OSError, CorruptLogError, StoppedError."""
         self.made = next(self._parts, None)
         self.figures.seconds = time.monotonic() - self._began
 
@@ -208,22 +210,22 @@ class LocalCompaction:
         self.is_done = True
 
     def _breathe(self, count: int) -> None:
-        """Before so many bytes are read or written."""
+        """Wait until `count` more bytes may be read or written."""
         if self._stopped.is_set():
             raise StoppedError
         self._limits.throttle.spend(count, self._stopped.wait)
 
     def open_target(self, path: str) -> int:
-        """A new file in the partition's folder. Raises OSError, StoppedError."""
+        """Create a file in the partition's folder. Raises OSError, StoppedError."""
         with self._lock:
             if self._stopped.is_set():
                 raise StoppedError
             return self._io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def _pieces(self, segment: Segment, from_offset: int) -> Iterator[tuple[memoryview, Callable[[int], None]]]:
-        """The segment's bytes from the batch with `from_offset` on, piece by piece, each in the place of the last one.
+        """The segment's bytes from the batch with `from_offset` on, piece by piece. Pieces share one buffer.
 
-        Who takes one says how many bytes of it are done; the next piece begins there. Raises CorruptLogError.
+        The caller says how many bytes of a piece it has used; the next piece begins there. Raises CorruptLogError.
         """
         io = self._io
         own = Segment(segment.directory, segment.base_offset, size=segment.size)
@@ -262,14 +264,14 @@ class LocalCompaction:
             if not done:
                 if wanted == own.size - position:
                     raise CorruptLogError(f"{own.path()} ends in the batch at {position}", segment)
-                # Several such batches at a time: what a piece has of the one after them is read twice.
+                # Read several such batches at a time: the part of a batch at the end of a piece is read twice.
                 least = batch.size_at(data, 0)
                 self._read_size = max(least, 2 * self._read_size, min(_BATCHES_READ * least, _MOST_READ))
 
     # -- the keys ----------------------------------------------------------------------------------------------------
 
     def _index(self, markers: Markers) -> tuple[compact.KeyMap, int]:
-        """The map, and the last offset that it speaks of."""
+        """The map of keys, and the last offset that it covers."""
         start, upto = self._range.first_dirty, self._range.upto
         most = max(1, int(self._limits.map_bytes // compact.SLOT_BYTES * self._limits.load_factor))
         most = min(most, max(1, upto - start))
@@ -287,7 +289,7 @@ class LocalCompaction:
     def _index_segment(
         self, segment: Segment, end: int, keys: compact.KeyMap, latest: int, markers: Markers
     ) -> tuple[bool, int]:
-        """Whether the map is full, or the end is reached; and the last offset that it speaks of by then."""
+        """Add a segment's keys. Gives whether the map is full or the end is reached, and the last offset covered."""
         upto, low = self._range.upto, segment.base_offset
         start = max(self._range.first_dirty, segment.base_offset)
         for data, note in self._pieces(segment, start):
@@ -341,7 +343,7 @@ class LocalCompaction:
     # -- the segments ------------------------------------------------------------------------------------------------
 
     def _groups(self, latest: int) -> Iterator[list[tuple[Segment, int]]]:
-        """Segments that follow one another and make one of at most `segment.bytes`."""
+        """Groups of successive segments that together become one of at most `segment.bytes`."""
         config = self._config
         group: list[tuple[Segment, int]] = []
         size = entries = times = 0
@@ -377,7 +379,7 @@ class LocalCompaction:
         modified = self._io.stat(last.path()).st_mtime_ns
         writer = _Writer(self, first.directory, first.base_offset, last.created_ms)
         try:
-            ending: bytes | None = None  # the header of the last batch, if nothing of it is written
+            ending: bytes | None = None  # the header of the last batch, if none of it was written
             for segment, end in group:
                 figures.bytes_before += segment.size
                 bounds = segment.base_offset, end
@@ -406,9 +408,10 @@ class LocalCompaction:
         transactions: CleanedTransactions,
         writer: _Writer,
     ) -> tuple[int, bytes | None, int]:
-        """Write what stays of a piece, whose offsets are within the bounds.
+        """Write the batches of a piece that stay. Their offsets must be within the bounds.
 
-        How many bytes are done, the header of the last batch if that is gone, and the least offset of the next batch.
+        Gives how many bytes are done, the header of the last batch if that one was removed, and the least offset that
+        the next batch may have.
         """
         low, high = bounds
         figures, now = self.figures, self._now
@@ -454,7 +457,7 @@ class LocalCompaction:
         horizon: int,
         transactions: CleanedTransactions,
     ) -> bytes | None:
-        """What stays of a batch that is compressed, transactional or a marker; None for nothing."""
+        """What stays of a batch that is compressed, transactional or a marker; None if nothing does."""
         figures, now = self.figures, self._now
         if header.is_control:
             if not transactions.is_over(header, whole):
@@ -507,7 +510,7 @@ class _Target:
         self.segment.note_many(data, interval)
 
     def finish(self, aborted: list[AbortedTransaction], modified_ns: int) -> None:
-        """Synced, with its indexes, and as old as what it comes from: retention by age goes by that."""
+        """Sync it with its indexes. It gets the age of its source, because retention by age uses it."""
         segment = self.segment
         segment.finish_times()
         self._io.set_modified(self._fd, modified_ns)
@@ -531,7 +534,7 @@ class _Target:
 
 
 class _Writer:
-    """Batches in their order, as one segment; as more where they do not fit into one."""
+    """Writes batches, in order, to one segment, or to several if they do not fit into one."""
 
     def __init__(self, job: LocalCompaction, directory: str, base_offset: int, created_ms: int) -> None:
         self._job, self._directory, self._created_ms = job, directory, created_ms
@@ -545,7 +548,7 @@ class _Writer:
         return target
 
     def write(self, data: bytes) -> None:
-        """Whole batches. Small ones are gathered."""
+        """Write whole batches. Small ones are gathered."""
         self._waiting.append(data)
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= self._job._limits.read_bytes // 2:
@@ -576,8 +579,8 @@ class _Writer:
 
 
 def _last_batches(log: Log) -> tuple[bytes, dict[int, int]]:
-    """What stays of producers: the last offsets of their last batches, sorted, as an array of 64-bit numbers; and the
-    epochs of those that only have markers."""
+    """What must stay for producers: the last offsets of their last batches, sorted, as an array of 64-bit numbers; and
+    the epochs of producers that have only markers."""
     lasts, fenced = array("q"), {}
     for producer_id, producer in log.producers.producers.items():
         if producer.batches:
@@ -594,7 +597,7 @@ def _records(header: batch.BatchHeader, whole: bytes | memoryview) -> bytes | me
 
 
 def _aged_marker(header: batch.BatchHeader, whole: bytes, now: int, horizon: int) -> bytes | None:
-    """A marker of which no transaction is left: it gets a delete horizon, and goes when that has passed."""
+    """A marker whose transaction has no batches left: it gets a delete horizon, and is removed when that has passed."""
     if header.has_delete_horizon:
         return whole if now < header.base_timestamp else None
     found = list(batch.iter_records(whole))
@@ -607,7 +610,7 @@ def _aged_marker(header: batch.BatchHeader, whole: bytes, now: int, horizon: int
 
 
 def discard(io: Io, job: LocalCompaction) -> list[str]:
-    """Give up what a compaction has made: the files under names under which they wait to be deleted."""
+    """Give up the files that a compaction has made. Gives the names under which they wait to be deleted."""
     doomed = []
     for path in job.leftovers():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the broker and a vnode speak of when a log is compacted: limits, how dirty it is, and what was done."""
+"""The terms of a compaction between the broker and a vnode: its limits, how dirty the log is, and what was done."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import msgspec
 
 from barnabas.storage.pace import FULL_SPEED
 
-#: A thread that waits for its bytes looks this often whether the limit has changed.
+#: How often a thread that waits for its bytes checks whether the limit has changed.
 _LOOK_SECONDS = 1.0
 _LEAST_WAIT_SECONDS = 0.001
 
 
 class Throttle:
-    """Bytes per second of all threads that share it; read and written bytes count. The limit may change at any time."""
+    """Limits the bytes per second of all threads that share it. Reads and writes count. The limit may change at any
+    time.
+    """
 
     def __init__(
         self, limit: Callable[[], float] = lambda: FULL_SPEED, clock: Callable[[], float] = time.monotonic
@@ -29,8 +31,8 @@ class Throttle:
         self._given_at = clock()
 
     def spend(self, count: int, wait: Callable[[float], object]) -> None:
-        """Return when so many bytes are within the limit. `wait` waits for seconds; if it returns true, the wait is
-        over.
+        """Return when `count` more bytes are within the limit. `wait` waits for some seconds; if it returns true, this
+        returns at once.
         """
         with self._lock:
             self._give()
@@ -46,7 +48,7 @@ class Throttle:
             return (upto - self._given) / limit
 
     def _give(self) -> float:
-        """Give the bytes of the time that has gone by; the limit now. What nobody has asked for is not saved up."""
+        """Add the bytes for the time that has passed; gives the current limit. Unused bytes are not saved up."""
         now, limit = self._clock(), self._limit()
         self._given = min(self._asked, self._given + (now - self._given_at) * limit)
         self._given_at = now
@@ -54,7 +56,7 @@ class Throttle:
 
 
 class CompactionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compaction may use: `log.cleaner.*`."""
+    """The resources that a compaction may use: `log.cleaner.*`."""
 
     map_bytes: int = 128 << 20
     load_factor: float = 0.9
@@ -63,7 +65,7 @@ class CompactionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Need(NamedTuple):
-    """What there is to clean of a log. `must` says that `max.compaction.lag.ms` asks for it."""
+    """How much of a log can be cleaned. `must` says that `max.compaction.lag.ms` requires it."""
 
     clean_bytes: int
     dirty_bytes: int
@@ -80,7 +82,7 @@ class CompactionFigures(msgspec.Struct):
     from_offset: int
     #: The log is clean up to here.
     to_offset: int
-    #: How far it is: bytes that are read, of all that will be.
+    #: Progress: bytes read so far, of all that will be read.
     bytes_read: int = 0
     bytes_to_read: int = 0
     bytes_before: int = 0

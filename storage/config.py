@@ -19,8 +19,8 @@ COMPRESSION_TYPES = {
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Kafka's defaults, with one exception.
 
-    `flush_messages` None (or 1) means that the high watermark waits for a group fsync. Any larger value has Kafka's
-    meaning: the page cache is enough, and an fsync runs after that many messages.
+    If `flush_messages` is None or 1, the high watermark waits for a group fsync. Any larger value has Kafka's meaning:
+    the page cache is enough, and an fsync runs after that many messages.
     """
 
     segment_bytes: int = 1024 * 1024 * 1024

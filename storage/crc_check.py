@@ -1,8 +1,8 @@
-"""The CRCs of a range of a segment that a reader wants and nobody has looked at since the process began.
+"""Check the CRCs of a range of a segment that a reader wants and that was not checked since the process began.
 
-A consumer that is sent a damaged batch hands it on, skips records or stops for good: clients differ. So batches that
-were not written by this process are checked before they are sent for the first time, by a thread that reads them into
-the page cache with it.
+Clients differ in what they do with a damaged batch: they pass it on, skip records or stop for good. So batches that
+this process did not write are checked before they are sent for the first time. A thread does this, and so reads them
+into the page cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CrcCheck:
         self.segment = segment
         self._io, self._file = io, file
         self._start, self._end = start, end
-        #: Up to here all batches are whole; and what is wrong with the next one.
+        #: All batches up to here are whole; the other one says what is wrong with the next batch.
         self._good = start
         self._damage: KafkaError | None = None
         self._error: OSError | None = None
@@ -35,7 +35,7 @@ class CrcCheck:
         return self._end - self._start
 
     def run(self) -> None:
-        """Look at the batches up to the first damaged one."""
+        """Check the batches up to the first damaged one."""
         try:
             self._look()
         except OSError as error:
@@ -60,7 +60,9 @@ class CrcCheck:
             self._good += at
 
     def end(self) -> FileSlice:
-        """The whole batches; the segment notes them. Raises OSError, CorruptLogError for damage in the first one."""
+        """The whole batches; the segment notes that they are checked. Raises OSError, and CorruptLogError if the first
+        one is damaged.
+        """
         if self._error is not None:
             raise self._error
         if self._good == self._start:

@@ -1,12 +1,12 @@
 """A data directory and the vnodes in it.
 
-After a clean stop `load` opens no segment: it lists folders, and each vnode looks at its own files when first used.
+After a clean stop `load` opens no segment: it lists folders, and each vnode reads its own files when it is first used.
 After any other stop it runs recovery on every partition, in threads (`starting`). `claim` has the lock and the
-identity, `statements` the checkpoints, and `upkeep` what is deleted and mended meanwhile.
+identity, `statements` the checkpoints, and `upkeep` the deletions and repairs that run meanwhile.
 
-One of several nodes opens the partitions that it is told, takes further ones and gives some away (`take`, `give`,
-`storage.stated`); of the other folders it touches none. A folder that ends in `-delete` is nobody's, so any start
-sweeps it: its name was changed for good by the one node that had it, and to delete it twice does no harm.
+If several nodes share the directory, each opens the partitions that it is given, may take more and give some away
+(`take`, `give`, `storage.stated`), and touches no other folder. A folder that ends in `-delete` belongs to no node, so
+any start deletes it: the node that had it has renamed it for good, and deleting it twice is harmless.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DataDir:
         self.io = io
         self.tell = tell
         self.vnodes: dict[tuple[str, int], LocalVnode] = {}
-        #: Whether `load` has been through: until then `vnodes` does not say what is there.
+        #: Whether `load` is done. Until then `vnodes` is not complete.
         self._is_loaded = False
         self._folders: list[tuple[str, int]] | None = None
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -62,12 +62,12 @@ class DataDir:
         self._limiter = trio.CapacityLimiter(max(2, min(8, os.cpu_count() or 2)))
         self.upkeep = Upkeep(io, claim.path, self._limiter)
         self._note_damage = self.upkeep.note_damage  # one for all vnodes
-        #: The statements of one node among several; else None.
+        #: The node's statements if several nodes share the directory, else None.
         self._node: NodeStatements | None = None
         if isinstance(claim, NodeClaim):
             self._node = NodeStatements(io, claim.path, claim.node_id, claim.home, self._limiter, self.upkeep)
         self._statements = self._node or Statements(io, claim.path, self._limiter, self.upkeep)
-        self._is_read = False  # what is stated
+        self._is_read = False  # whether the checkpoints are read
         self._taking, self._giving = trio.Lock(), trio.Lock()
 
     @classmethod
@@ -82,10 +82,10 @@ class DataDir:
         unfinished: bool = False,
         member: bool = False,
     ) -> DataDir:
-        """Take the directory for this process, making it if absent. Raises `StorageError` with a one-line remedy.
+        """Take the directory for this process; make it if it is absent. Raises `StorageError` with a one-line remedy.
 
-        `tell` hears what is found and mended in it. One that is `unfinished` only `storage.takeover` opens. A `member`
-        is one of several nodes, under a supervisor that has the directory.
+        `tell` gets reports of what is found and repaired. Only `storage.takeover` opens an `unfinished` directory.
+        A `member` is one of several nodes, under a supervisor that holds the directory.
         """
         io = io or Io()
         path = os.path.abspath(os.fspath(path))
@@ -101,9 +101,9 @@ class DataDir:
         config_of: ConfigOf | None = None,
         keys: Collection[TopicPartition] | None = None,
     ) -> None:
-        """Fill `vnodes`, mending what an unclean stop left. `progress` hears (done, total, what) on the event loop.
+        """Fill `vnodes`, with recovery after an unclean stop. `progress` gets (done, total, what) on the event loop.
 
-        A partition that cannot be mended is offline; the others are served. A member says which `keys` it leads.
+        A partition that cannot be recovered is offline; the others are served. A member says which `keys` it leads.
         """
         default = LogConfig()
         if self._node is not None:
@@ -116,7 +116,7 @@ class DataDir:
         self._folders, self._is_loaded = [], True
 
     async def load_first(self, key: tuple[str, int], config: LogConfig) -> LocalVnode | None:
-        """Load one partition before all others, as it may say how these are loaded; None if it has no folder."""
+        """Load one partition before all others: it may decide how they are loaded. None if it has no folder."""
         if self._node is not None:
             await self.take([key], lambda topic: config)
             return self.vnodes.get(key)
@@ -126,19 +126,19 @@ class DataDir:
         return self.vnodes[key]
 
     async def folders(self) -> list[TopicPartition]:
-        """Every partition that has a folder, whoever leads it. Raises OSError."""
+        """Every partition that has a folder, whichever node leads it. Raises OSError."""
         names = await trio.to_thread.run_sync(self.io.folders, self.path, limiter=self._limiter)
         return [key for name in names if (key := parse_partition_name(name))]
 
     @property
     def is_shared(self) -> bool:
-        """Whether other nodes have parts of the directory, so that partitions can come and go."""
+        """Whether other nodes share the directory, so that partitions can come and go."""
         return self._node is not None
 
     async def sweep(self, removed: Collection[bytes]) -> list[TopicPartition]:
-        """Take away the folders of topics with these ids that no vnode of this node has; gives which they were.
+        """Remove the folders of topics with these ids that no vnode of this node uses. Gives their partitions.
 
-        A node that ended before it heard of a removal leaves them. Raises OSError.
+        Such folders remain if a node ended before it heard that the topic was removed. Raises OSError.
         """
         found = []
         for key in await self.folders():
@@ -155,10 +155,10 @@ class DataDir:
     async def take(
         self, keys: Collection[TopicPartition], config_of: ConfigOf, progress: Progress | None = None
     ) -> list[TopicPartition]:
-        """Have these partitions in `vnodes`, as whoever had them last has left them; recovered if that is necessary.
+        """Add these partitions to `vnodes` as the last node left them; recover them if necessary.
 
-        Gives those that have no folder, for `create_vnode`. That this node has them is on disk before they are used.
-        Raises `StorageError` if it cannot be stated; then they are as before.
+        Gives the partitions that have no folder, for `create_vnode`. This node's ownership is on disk before a
+        partition is used. Raises `StorageError` if it cannot be written; then the partitions are as before.
         """
         node = self._node
         assert node is not None
@@ -178,7 +178,7 @@ class DataDir:
             return [key for key in wanted if key not in folders]
 
     def _read_stated(self, node: NodeStatements) -> tuple[Stated, set[TopicPartition]]:
-        """What is stated of the partitions, and which have a folder. For a thread."""
+        """The checkpoints of all nodes, and the partitions that have a folder. For a thread."""
         try:
             if not self._is_read:
                 node.read_own(self.tell)
@@ -195,8 +195,9 @@ class DataDir:
     async def give(self, keys: Collection[TopicPartition]) -> None:
         """Give partitions away: when this returns, another node may take them.
 
-        From when it begins they refuse everything with NOT_LEADER_OR_FOLLOWER; who waits is told. All of theirs is on
-        disk then, and no thread works on their files. What the disk refuses costs the next node a recovery.
+        As soon as this begins they refuse every call with NOT_LEADER_OR_FOLLOWER, and waiting calls fail too. When it
+        returns, all their data is on disk and no thread works on their files. If a write to the disk fails, the next
+        node recovers the partition.
         """
         node = self._node
         assert node is not None
@@ -209,7 +210,7 @@ class DataDir:
             whole = await put_away(self.io, vnodes, self._limiter)
             await self.upkeep.delete_discarded_in({vnode.directory for vnode in vnodes})
             whole &= await sweep(vnodes, self._limiter)
-            given = {key: vnode for key, vnode in given.items() if self.vnodes.get(key) is vnode}  # others were deleted
+            given = {key: vnode for key, vnode in given.items() if self.vnodes.get(key) is vnode}  # else deleted
             for key, vnode in given.items():
                 node.leave(key, vnode, closed=vnode in whole)
             try:
@@ -223,7 +224,7 @@ class DataDir:
     # -- what is there -------------------------------------------------------------------------------------------------
 
     def _look(self) -> list[tuple[str, int]]:
-        """The partitions that have a folder and no vnode. The first look reads what is stated of them."""
+        """The partitions that have a folder and no vnode. The first call reads the checkpoints."""
         if self._folders is None:
             self._statements.read(self.tell)
             self._folders = []
@@ -245,7 +246,7 @@ class DataDir:
         into = self.vnodes if into is None else into
 
         def look(some: list[TopicPartition]) -> list[LocalVnode]:
-            """Make the vnodes; those that are to be recovered."""
+            """Make the vnodes; gives those that need recovery."""
             found = []
             for key in some:
                 vnode, was_closed = self._stated_vnode(key, config_of(key[0]), stated)
@@ -263,12 +264,12 @@ class DataDir:
         await recover(self.io, todo, self._limiter, self.tell, progress)
 
     def _stated_vnode(self, key: TopicPartition, config: LogConfig, by_all: Stated | None) -> tuple[LocalVnode, bool]:
-        """The vnode of a folder, with what the checkpoints state of it; and whether it was left in order."""
+        """The vnode of a folder, with what the checkpoints say of it; and whether it was left in order."""
         stated: Checkpoints | Stated = self._statements.stated if by_all is None else by_all
         unread: OSError | None = None
         try:
             topic_id = read_topic_id(self.io, os.path.join(self.path, f"{key[0]}-{key[1]}"))
-        except OSError as error:  # the vnode meets it again, and is offline
+        except OSError as error:  # the vnode gets the same error, and is offline
             topic_id, unread = None, error
         start, point = stated.of(key, topic_id or "")
         vnode = self._vnode(
@@ -280,7 +281,7 @@ class DataDir:
         )
         if topic_id is not None:
             vnode.note_topic_id(topic_id)
-        elif by_all is not None and unread is not None:  # nothing could be stated of it
+        elif by_all is not None and unread is not None:  # it could have no checkpoint entry
             vnode.fail("read the topic id", unread)
         return vnode, self.claim.was_clean if by_all is None else by_all.is_closed(key, topic_id or "")
 
@@ -312,9 +313,9 @@ class DataDir:
     def create_vnode(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, first_offset: int = 0
     ) -> LocalVnode:
-        """A new, empty partition; durable with its first flush. It takes nothing over from a folder in its place.
+        """Make a new, empty partition; durable with its first flush. It keeps nothing of a folder in its place.
 
-        That may be one of a deleted topic that could not be renamed, or of a creation that did not finish.
+        Such a folder may be of a deleted topic that could not be renamed, or of a creation that did not finish.
 
         Raises `KafkaError` TOPIC_ALREADY_EXISTS, `StorageError`.
         """
@@ -342,7 +343,7 @@ class DataDir:
         return vnode
 
     def _check_place(self, key: TopicPartition, topic_id: bytes) -> None:
-        """Raises `StorageError` for a folder that may be another node's, of the partition that is to be made."""
+        """Raises `StorageError` if the new partition's place has a folder that may be another node's."""
         try:
             found = self._id_in_place(key)
         except OSError as error:
@@ -351,7 +352,7 @@ class DataDir:
             raise StorageError(f"{key[0]}-{key[1]} has a folder already, which another node may use")
 
     def _id_in_place(self, key: TopicPartition) -> bytes | None:
-        """The topic id of the folder in a partition's place; None without a folder. Raises OSError."""
+        """The topic id of the folder in a partition's place; None if there is no folder. Raises OSError."""
         directory = os.path.join(self.path, f"{key[0]}-{key[1]}")
         return decode_topic_id(read_topic_id(self.io, directory)) if os.path.exists(directory) else None
 
@@ -369,13 +370,13 @@ class DataDir:
         self.upkeep.discard([target])
 
     def delete_vnode(self, topic: str, partition: int) -> None:
-        """Take a partition away: gone for every caller now, its files soon after. Readers keep the slices they have."""
+        """Remove a partition: at once for every caller, its files soon after. Readers keep the slices they have."""
         vnode = self.vnodes.get((topic, partition))
         if vnode is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {topic}-{partition}")
         key = topic, partition
         try:
-            # Of several nodes the next topic's may have cleared the place, and be there already.
+            # With several nodes, another node may have made the next topic's folder there already.
             if self._node is None or self._id_in_place(key) == vnode.topic_id:
                 self._doom(key)
         except OSError as error:
@@ -390,7 +391,7 @@ class DataDir:
         return Snapshots(self.io, os.path.join(self.path, f"{topic}-{partition}"))
 
     def sync(self) -> None:
-        """Make it durable which folders there are; for a thread. Raises OSError."""
+        """Sync the directory, so that its list of folders is durable; for a thread. Raises OSError."""
         sync_path(self.io, self.path)
 
     def close_segment(self, key: tuple[str, int], now_ms: int) -> None:
@@ -405,9 +406,10 @@ class DataDir:
         on_error: Callable[[StorageError], None] = lambda error: None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Delete what is discarded, mend damaged segments, and write checkpoints now and then, until cancelled.
+        """Delete discarded files, repair damaged segments, and write checkpoints regularly, until cancelled.
 
-        A checkpoint that cannot be written is told to `on_error`: it costs a longer recovery, and is tried again.
+        If a checkpoint cannot be written, `on_error` gets the error and the write is tried again. Recovery may take
+        longer.
         """
         task_status.started()
         next_checkpoint = trio.current_time() + checkpoint_interval
@@ -426,24 +428,24 @@ class DataDir:
                 next_checkpoint = trio.current_time() + checkpoint_interval
 
     def disk_space(self) -> tuple[int, int]:
-        """Bytes that the disk has, and bytes of it that may be used. For a thread. Raises OSError."""
+        """The disk's size in bytes, and the bytes that may still be used. For a thread. Raises OSError."""
         disk = os.statvfs(self.path)
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     @property
     def most_open_files(self) -> int:
-        """How many segment files are open at a time, about."""
+        """About how many segment files may be open at a time."""
         return self.cache.limit
 
     async def checkpoint(self) -> None:
-        """State on disk how far each partition is durable, and where it starts. Raises `StorageError`."""
+        """Write to disk how far each partition is durable, and where it starts. Raises `StorageError`."""
         await self._statements.write(self.vnodes)
 
     async def close(self) -> None:
-        """Flush and close every vnode, state that the stop was clean, and give the directory free.
+        """Flush and close every vnode, write that the stop was clean, and release the directory.
 
-        When a vnode is offline, or `load` did not come to its end, the statement is left out, so that the next start
-        recovers. The flusher has ended.
+        If a vnode is offline, or `load` was not done, the stop is not marked as clean, so that the next start
+        recovers. The flusher must have ended before.
         """
         with trio.CancelScope(shield=True):
             try:
@@ -459,7 +461,7 @@ class DataDir:
                     await trio.to_thread.run_sync(self.claim.write_clean_mark, limiter=self._limiter)
                 await self.upkeep.delete_discarded()
             except (OSError, StorageError):
-                pass  # not clean, then
+                pass  # then the stop is not clean
             finally:
                 self.claim.release()
 

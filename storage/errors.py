@@ -1,4 +1,4 @@
-"""What storage raises when the disk, not the request, is at fault."""
+"""The exceptions of storage for a fault of the disk, not of the request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NotLeaderError(StorageError):
 
 
 class CorruptLogError(Exception):
-    """A segment holds bytes that are no batch, or an index that does not match; recovery mends it."""
+    """A segment holds bytes that are not a batch, or an index does not match it; recovery repairs it."""
 
     def __init__(self, message: str, segment: Segment | None = None) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class CorruptLogError(Exception):
 
 
 class CorruptIndexError(CorruptLogError):
-    """The `.txnindex` of a segment is not what its log says; it is made anew."""
+    """The `.txnindex` of a segment contradicts its log; the index is rebuilt."""
 
     segment: Segment
 

@@ -3,19 +3,20 @@
 | class     | errors                                     | what it costs                                            |
 | --------- | ------------------------------------------ | -------------------------------------------------------- |
 | transient | EMFILE ENFILE ENOMEM ENOBUFS EAGAIN EINTR  | this call is refused, the partition is as before         |
-| space     | ENOSPC EDQUOT EFBIG                        | this call is refused, what was written of it is cut off. |
+| space     | ENOSPC EDQUOT EFBIG                        | this call is refused, its partial write is cut off.      |
 |           |                                            | Reads go on, retention and DeleteRecords make room, and  |
-|           |                                            | appends work again when there is some                    |
+|           |                                            | appends work again once there is room                    |
 | damage    | no errno (`CorruptLogError`): bytes that   | reads of the damaged batch are refused until its bytes   |
-|           | are no batch, a CRC that does not match    | are set aside (`storage.salvage`); then there is a gap   |
-|           |                                            | in the offsets. All else goes on                         |
+|           | are not a batch, a CRC that does not match | are set aside (`storage.salvage`); then there is a gap   |
+|           |                                            | in the offsets. Everything else goes on                  |
 | offline   | any error of an fsync that has begun, EIO, | the partition refuses everything until the next start    |
-|           | and whatever else the system says          |                                                          |
+|           | and any other error of the system          |                                                          |
 
 Refused means KAFKA_STORAGE_ERROR, which is retriable. An fsync that could not even open its file has not
-begun (`NotBegunError`): it is owed still, and is tried again. After one that has begun and failed, the kernel may have
-dropped what it could not write, and a second fsync would report success for it. Indexes, snapshots, leader epochs and
-checkpoints can be made from the log: what cannot be written of them for lack of descriptors or room waits in memory.
+begun (`NotBegunError`): it is still owed, and is tried again. After an fsync that began and failed, the kernel may have
+dropped the data that it could not write, and a second fsync would report success for it. Indexes, snapshots, leader
+epochs and checkpoints can be rebuilt from the log: if they cannot be written for lack of descriptors or room, they wait
+in memory.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _CLASSES = {
 
 
 class NotBegunError(OSError):
-    """An fsync that could not open its file just now. Nothing is lost; it is to be tried again."""
+    """An fsync could not open its file just now. Nothing is lost; the caller tries again."""
 
 
 def fault_of(error: OSError) -> Fault:
-    """What is to be done about an error of a call that was no fsync."""
+    """The class of an error of a call other than fsync."""
     return _CLASSES.get(error.errno or 0, Fault.OFFLINE)

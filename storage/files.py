@@ -48,7 +48,7 @@ class FileSlice:
         self.cached = cached
 
     def send(self, sock: socket.socket) -> int:
-        """From file to socket, without a copy here."""
+        """Send from the file to the socket without a copy in this process."""
         return os.sendfile(sock.fileno(), self._file.fd, self._position, self._size)
 
     def __len__(self) -> int:
@@ -63,13 +63,13 @@ class FileSlice:
         return FileSlice(self._io, self._file, self._position + sent, self._size - sent, cached=self.cached)
 
     def look_cached(self) -> bool:
-        """Ask the kernel for the ends of the range without waiting for the disk; notes and gives the answer."""
+        """Whether the ends of the range are in the page cache; does not wait for the disk. Notes the answer."""
         fd, ends = self._file.fd, (self._position, self._position + self._size - 1)
         self.cached = self.cached or all(self._io.is_cached(fd, at) for at in ends)
         return self.cached
 
     def warm(self) -> None:
-        """Read the range into the page cache. For a thread: this is what takes as long as the disk."""
+        """Read the range into the page cache. For a thread: it takes as long as the disk does."""
         for start in range(0, self._size, _WARM_STEP):
             self._io.pread(self._file.fd, min(_WARM_STEP, self._size - start), self._position + start)
         self.cached = True
@@ -85,10 +85,10 @@ class FileSlice:
 
 
 class FileCache:
-    """Opens segment files, and keeps at most about `limit` of them open, by second chance.
+    """Opens segment files, and keeps about `limit` of them open. It closes others by the second-chance algorithm.
 
     Segments with unflushed bytes stay open: an error that the kernel keeps for their descriptor must reach our fsync.
-    There may be more of those than `limit`, so once found they wait apart until `clean` is told.
+    There may be more of them than `limit`, so once found they are kept apart until `clean` is called for them.
     """
 
     __slots__ = ("_dirty", "_io", "_open", "limit")
@@ -118,14 +118,14 @@ class FileCache:
         segment.file = None
 
     def clean(self, segment: Segment) -> None:
-        """A flush has taken over the segment's bytes: it may be closed."""
+        """A flush has taken over the segment's bytes: the segment may be closed."""
         segment.dirty = False
         if segment in self._dirty:
             self._dirty.remove(segment)
             self._open[segment] = None
 
     def _evict(self, keep: Segment) -> None:
-        for _ in range(2 * len(self._open)):  # once round to withdraw the second chances, once to use that
+        for _ in range(2 * len(self._open)):  # one round to take the second chances away, one to close
             if len(self) <= self.limit:
                 return
             segment, _ = self._open.popitem(last=False)
@@ -136,6 +136,6 @@ class FileCache:
                 self._open[segment] = None
             else:
                 self.forget(segment)
-                # A full disk is the other vnode's to notice; its entries stay in memory and are written later.
+                # The vnode that owns the segment will notice a full disk; its entries wait in memory.
                 with contextlib.suppress(OSError):
                     segment.drop_indexes(self._io)

@@ -1,16 +1,16 @@
-"""Group fsync: one fdatasync acknowledges everything that was appended to a vnode before it began.
+"""Group fsync: one fdatasync acknowledges everything that was appended to a vnode before the sync began.
 
-appended -> asked -> (gather while others still append) -> fdatasync -> those who wait
+appended -> asked -> (gather while others still append) -> fdatasync -> waiting callers
 
-A small fdatasync of a quick disk costs less than its hand-over to anyone and back (see
-docs/decisions/0005-fsync-on-the-event-loop.md). So that of one vnode runs on the spot as long as the disk has lately
-been quick, little is to be written, and no other runs. Several go to the kernel's workers together, as they then take
-hardly longer than one (docs/decisions/0008-fsyncs-by-the-kernel.md). What is more than one file goes to threads; where
-the kernel cannot, each flush is done on the spot or in a thread. While a flush of a vnode runs elsewhere, what is
-appended meanwhile gathers for the next one.
+On a quick disk a small fdatasync takes less time than handing it to a thread and back (see
+docs/decisions/0005-fsync-on-the-event-loop.md). So the fdatasync of one vnode runs on the event loop, provided that the
+disk has lately been quick, little is to be written, and no other flush runs. Several go to the kernel's workers
+together, as they then take hardly longer than one (docs/decisions/0008-fsyncs-by-the-kernel.md). A flush of more than
+one file goes to a thread. If the kernel cannot do it, each flush runs on the event loop or in a thread. While a vnode's
+flush runs elsewhere, new appends gather for the next flush.
 
-A vnode that is flushed again and again has zeros behind its log, which the next appends overwrite; when it is left
-alone, its file ends where the log does.
+A vnode that is flushed again and again has zeros behind its log, which the next appends overwrite. When the appends
+cease, its file is cut to end where the log does.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from barnabas.storage.kernel_sync import KernelSync
 from barnabas.storage.vnode import FlushJob, Vnode
 
 _LOG_FLUSH_MS_MAX = 2**40
-# An fsync that is expected to take longer than this goes to a thread. The event loop is held up by several for about so
-# long at a time, and gathers requests for no longer.
+# An fsync that is expected to take longer than this goes to a thread. Several fsyncs together hold the event loop up
+# for about this long at most, and requests are gathered for no longer.
 SPOT_SECONDS = 0.001
 HOLD_SECONDS = 0.002
 SPOT_BYTES = 256 << 10
-# Weight of the newest fsync in what one is expected to take, and that expectation at the start.
+# The weight of the newest fsync in the expected duration of one, and the expected duration at the start.
 _NEWEST = 0.2
 _EXPECTED_SECONDS = 0.0002
-# When an fsync that could not begin, for lack of descriptors, is tried again.
+# An fsync that could not begin, for lack of descriptors, is tried again after this time.
 AGAIN_SECONDS = 0.1
-# A vnode that was not flushed for so long, or twice as long at most, is left alone.
+# A vnode that was not flushed for this long (at most twice as long) counts as idle.
 ALONE_SECONDS = 1.0
 
 
 class _Pending:
-    """A vnode in the flusher: those who wait, by offset, and whether another flush must follow the running one."""
+    """A vnode in the flusher: its waiters by offset, and whether another flush must follow the running one."""
 
     __slots__ = ("again", "running", "waiters")
 
@@ -59,7 +59,7 @@ class _Pending:
 
 
 class Flusher:
-    """Flushes vnodes for whoever waits. `run` is a task of the owner's nursery; before it, requests only gather."""
+    """Flushes vnodes for those who wait. `run` is a task of the owner's nursery; before it, requests only gather."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Flusher:
         around: AbstractContextManager[object] | None = None,
         spot_seconds: float = SPOT_SECONDS,
     ) -> None:
-        """`around` is entered while those who wait are called; `spot_seconds` 0 leaves every fsync to the threads."""
+        """`around` is entered while waiters are called. With `spot_seconds` 0, threads do every fsync."""
         self._io = io or Io()
         self._thread_count = threads
         self._around = around or nullcontext()
@@ -84,22 +84,22 @@ class Flusher:
         self._due: list[tuple[float, int, Vnode]] = []
         self._due_vnodes: set[Vnode] = set()
         self._due_changed = trio.Event()
-        self._busy: dict[Vnode, bool] = {}  # flushed lately; and since the last look?
+        self._busy: dict[Vnode, bool] = {}  # flushed lately -> also since the last check?
         self._some_busy = trio.Event()
         self._idle = trio.Event()
         self._jobs = 0
         self._kernel: KernelSync[tuple[Vnode, FlushJob, float, bool]] | None = None
         self._ended = False
         self.flushes = 0
-        #: Hears how many seconds each flush has taken.
+        #: Called with the seconds that each flush took.
         self.observe: Callable[[float], None] | None = None
 
     def when_flushed(self, vnode: Vnode, offset: int, call: Callable[[], None]) -> None:
-        """Call once when everything below `offset` is acknowledgeable, or when the vnode has gone offline before that.
+        """Call `call` once, when everything below `offset` can be acknowledged or the vnode has gone offline.
 
-        The call must not raise, and finds the vnode's `error` set in the second case.
+        `call` must not raise. If the vnode went offline, its `error` is set.
         """
-        if vnode.error is not None:  # it has no offsets any more
+        if vnode.error is not None:  # it no longer has offsets
             call()
             return
         if offset > vnode.log_end_offset:
@@ -112,9 +112,9 @@ class Flusher:
         self._ask(vnode, pending)
 
     async def flushed(self, vnode: Vnode, offset: int) -> None:
-        """Return once everything below `offset` is acknowledgeable: synced, or under the page-cache policy written.
+        """Return once everything below `offset` can be acknowledged: synced, or written under the page-cache policy.
 
-        Raises `StorageError` when the vnode goes offline before that.
+        Raises `StorageError` if the vnode goes offline before that.
         """
         if not vnode.waits_for_fsync:
             self.request(vnode)
@@ -125,7 +125,7 @@ class Flusher:
             await event.wait()
 
     def request(self, vnode: Vnode) -> None:
-        """Something was appended: flush when the vnode's policy says so, without waiting for it."""
+        """Note an append: flush when the vnode's policy says so, without waiting for it."""
         if vnode.waits_for_fsync:
             self._ask(vnode, self._pending_of(vnode))
             return
@@ -142,9 +142,9 @@ class Flusher:
             self._due_changed.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; then wait for the flushes that run.
+        """Serve until cancelled; then wait for the running flushes.
 
-        Who still waits after that, as a change that must not be left half done, is served on the spot.
+        A caller that still waits after that, because its change must not be left half done, is served on the spot.
         """
         self._token = trio.lowlevel.current_trio_token()
         threads = [
@@ -163,7 +163,7 @@ class Flusher:
                 if self._kernel is not None:
                     nursery.start_soon(self._serve_done, self._kernel)
                 await self._serve_asked()
-        except Exception as error:  # a fault of ours: which flushes run, and how they end, is not known any more
+        except Exception as error:  # our own fault: it is no longer known which flushes run and how they end
             fault = error
             raise
         finally:
@@ -201,14 +201,14 @@ class Flusher:
             if crowd:
                 await self._gather()
             crowd = len(self._asked) > 1 or any(len(pending.waiters) > 1 for pending in self._asked.values())
-            left = len(self._asked)  # what is asked meanwhile has its turn after the next gathering
+            left = len(self._asked)  # requests from now on have their turn after the next gathering
             while left:
                 left -= self._start_some(left)
                 if self._asked:
                     await trio.lowlevel.checkpoint()
 
     def _start_some(self, most: int) -> int:
-        """Flush vnodes until the event loop has been held up for long enough; how many."""
+        """Flush vnodes until the event loop has been held up for long enough; gives how many."""
         began = time.perf_counter()
         count = 0
         with self._around:
@@ -225,7 +225,7 @@ class Flusher:
             await self._serve_some_done(kernel)
 
     async def _serve_some_done(self, kernel: KernelSync[tuple[Vnode, FlushJob, float, bool]]) -> None:
-        """Wait for syncs of the kernel, and serve who waits for them."""
+        """Wait for the kernel's syncs, and serve their waiters."""
         await trio.lowlevel.wait_readable(kernel.fileno())
         with self._around:
             for (vnode, job, began, alone), error in kernel.completed():
@@ -264,7 +264,7 @@ class Flusher:
                     await trio.lowlevel.checkpoint()
 
     def _note_busy(self, vnode: Vnode, job: FlushJob) -> None:
-        """A vnode is about to be flushed: if it was lately, more appends like these may come."""
+        """Note that a vnode is about to be flushed. If it was flushed lately, more appends like these may come."""
         if vnode in self._busy:
             vnode.reserve(job)
         elif not self._busy:
@@ -278,7 +278,7 @@ class Flusher:
         return pending
 
     def _ask(self, vnode: Vnode, pending: _Pending) -> None:
-        """Have the vnode flushed soon."""
+        """Queue the vnode for a flush soon."""
         self._requests += 1
         if self._ended:
             self._flush_now(vnode, pending)
@@ -289,13 +289,13 @@ class Flusher:
             self._wake.set()
 
     def _start(self, vnode: Vnode, pending: _Pending, *, alone: bool) -> None:
-        """Flush a vnode: here if that is quick and no other is flushed, by the kernel or in a thread otherwise."""
+        """Flush a vnode: here if that is quick and no other flush runs, otherwise by the kernel or in a thread."""
         try:
             job = vnode.begin_flush()
         except StorageError:
             job = None
         if job is None:
-            # Nothing is owed: waiters look again at the high watermark, or meet the vnode's error.
+            # Nothing is owed: waiters check the high watermark again, or get the vnode's error.
             self._release(vnode, pending)
             return
         pending.running = True
@@ -325,7 +325,7 @@ class Flusher:
             call()
 
     def _run_job(self, job: FlushJob) -> tuple[OSError | None, float]:
-        """Its error, and the seconds that it took."""
+        """Run a job; gives its error, and the seconds that it took."""
         began = time.perf_counter()
         error: OSError | None = None
         try:
@@ -358,7 +358,7 @@ class Flusher:
         if alone and job.size <= SPOT_BYTES:
             self._expected += (seconds / job.syncs - self._expected) * _NEWEST
         pending = self._pending[vnode]
-        vnode.end_flush(job, error)  # calls back: what is appended there only asks for another flush
+        vnode.end_flush(job, error)  # calls waiters: an append there only asks for another flush
         pending.running = False
         if isinstance(error, NotBegunError) and vnode.error is None and not self._ended:
             self._ask_later(vnode, AGAIN_SECONDS)  # the waiters go on waiting

@@ -1,10 +1,10 @@
 """The two sparse indexes of a segment, in Kafka's format.
 
 `.index`: entries (relative offset i32, position i32): the batch at this position ends with this offset.
-`.timeindex`: entries (timestamp i64, relative offset i32): what comes after this offset may be newer than the
-timestamp, nothing up to it is.
+`.timeindex`: entries (timestamp i64, relative offset i32): no record up to this offset is newer than the timestamp;
+records after it may be.
 
-In memory an offset index is an array of `relative offset << 32 | position`, so that the C bisect searches it; a time
+In memory an offset index is an array of `relative offset << 32 | position`, so that bisect (in C) can search it; a time
 index stays as its bytes.
 """
 
@@ -23,7 +23,7 @@ _POSITION_MASK = 0xFFFFFFFF
 def decode_offsets(data: bytes, log_size: int) -> array[int]:
     """The offset index in `data`; ValueError when it cannot belong to a log of `log_size` bytes.
 
-    Kafka preallocates the file of an active segment; the zeros at its end are no entries.
+    Kafka preallocates the file of an active segment; the zeros at its end are not entries.
     """
     if len(data) % OFFSET_ENTRY_SIZE:
         raise ValueError("the index is cut off")

@@ -1,8 +1,8 @@
 """Every system call that storage makes on a file, in one place, so that tests can make any of them fail.
 
-`Io` has no state but the modes of what it makes; a test passes a subclass. What clients store is nobody else's on this
-machine: directories are made 0700 and files 0600, less what the umask takes away. A group may read along where the
-operator says so (`share_with_group`). Nothing here retries: what an error means, `storage.faults` says.
+`Io` has no state except the modes of the files that it makes; a test passes a subclass. Other users of the machine may
+not read what clients store: directories are made with mode 0700 and files with 0600, less the umask. The operator may
+let a group read them (`share_with_group`). Nothing here retries: `storage.faults` decides what an error means.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from barnabas.storage.kernel_sync import KernelSync
 from barnabas.wire import portable
 from barnabas.wire.aliases import BytesLike
 
-#: Behind the name of a file until it is whole. What has it is swept away at the next start.
+#: The suffix of a file's name until the file is whole. The next start deletes files that have it.
 TEMPORARY_SUFFIX = ".tmp"
 
-# The most fsyncs under way at a time (_AT_ONCE) where more than _ALONE are to be made.
+# The most fsyncs in flight at once (_AT_ONCE) if more than _ALONE are pending.
 _AT_ONCE = 8
 _ALONE = 32
 # Most files that are read whole are small.
 _FIRST_READ = 4096
-# What `copy_file_range` says where it does not know how: an older kernel, other file systems, special files.
+# The errors of `copy_file_range` where it is not supported: an older kernel, other file systems, special files.
 _NO_COPY = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Io:
     syncs_on_the_spot = True
 
     def share_with_group(self) -> None:
-        """What is made from now on may be read by the group that has it."""
+        """Let a file's group read the files that are made from now on."""
         self.dir_mode, self.file_mode = 0o750, 0o640
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int:
@@ -58,11 +58,11 @@ class Io:
         return os.pread(fd, size, position)
 
     def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
-        """Read what fits into the buffer, which saves the making of a new one; how many bytes there were."""
+        """Read into a buffer that exists, which saves making a new one; gives the number of bytes read."""
         return os.preadv(fd, (buffer,), position)
 
     def is_cached(self, fd: int, position: int) -> bool:
-        """Whether the byte there is in the page cache. Where nobody can tell, the answer is yes."""
+        """Whether the byte at `position` is in the page cache. If the system cannot tell, the answer is yes."""
         if not portable.has(os, "RWF_NOWAIT"):
             return True
         try:
@@ -116,7 +116,7 @@ class Io:
         os.link(source, target)
 
     def copy(self, source_fd: int, target_fd: int, size: int, position: int) -> int:
-        """Copy up to `size` bytes at `position` from file to file; how many were. File systems that can, share them."""
+        """Copy up to `size` bytes at `position` from file to file; gives how many. Some file systems share blocks."""
         try:
             if portable.has(os, "copy_file_range"):
                 return os.copy_file_range(source_fd, target_fd, size, position, position)
@@ -138,13 +138,13 @@ class Io:
 
 
 def full_sync(fd: int) -> None:
-    """fsync as far as the disk itself. On macOS fsync alone ends at the disk's cache."""
+    """fsync to the disk itself. On macOS fsync alone reaches only the disk's cache."""
     if sys.platform == "darwin":
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
             return
         except OSError as error:
-            if error.errno not in (errno.ENOTSUP, errno.EINVAL):  # what file systems say that do not know it
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL):  # the file system does not support it
                 raise
     os.fsync(fd)
 
@@ -180,9 +180,10 @@ def read_file(io: Io, path: str) -> bytes:
 
 
 def write_file(io: Io, path: str, data: bytes, *, sync: bool, sync_data: bool = False) -> None:
-    """Put `data` in place of `path`'s content, so that a crash leaves the old or the new content.
+    """Replace the content of `path` with `data`; a crash leaves the old or the new content.
 
-    So does a loss of power with `sync`, after which it is the new one; with `sync_data` it may still be the old one.
+    With `sync` or `sync_data` this also holds for a loss of power. Once this returns, `sync` guarantees the new
+    content; with `sync_data` it may still be the old one.
     """
     temporary = path + TEMPORARY_SUFFIX
     fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -195,7 +196,7 @@ def write_file(io: Io, path: str, data: bytes, *, sync: bool, sync_data: bool = 
             io.close(fd)
         io.replace(temporary, path)
     except OSError:
-        with contextlib.suppress(OSError):  # on a full disk it would keep the room that it has
+        with contextlib.suppress(OSError):  # on a full disk it would keep taking room
             io.unlink(temporary)
         raise
     if sync:
@@ -203,9 +204,9 @@ def write_file(io: Io, path: str, data: bytes, *, sync: bool, sync_data: bool = 
 
 
 def sync_path(io: Io, path: str) -> None:
-    """fsync of a file or directory by its name; nothing to do when it is gone meanwhile.
+    """fsync a file or directory by its name; does nothing if it is gone by now.
 
-    Raises NotBegunError where the file cannot be opened just now, OSError.
+    Raises NotBegunError if the file cannot be opened just now, OSError.
     """
     try:
         fd = io.open(path, os.O_RDONLY)
@@ -227,10 +228,10 @@ def sync_all(io: Io, paths: list[str]) -> None:
 
 
 def a_few_at_a_time(call: Callable[[T], R], items: list[T]) -> list[R]:
-    """What the calls give, in order. Many run a few at a time: fsyncs that do share a commit of the journal."""
+    """The results of the calls, in order. Many run a few at a time: fsyncs that overlap share a journal commit."""
     if len(items) <= _ALONE:
         return [call(item) for item in items]
-    from concurrent.futures import ThreadPoolExecutor  # takes long to load, and a start does without
+    from concurrent.futures import ThreadPoolExecutor  # slow to load, and a start does not need it
 
     with ThreadPoolExecutor(_AT_ONCE, "sync") as pool:
         return list(pool.map(call, items))

@@ -1,7 +1,7 @@
-"""A data directory that Apache Kafka has written, read and never changed: what is in it, and why it may not be used.
+"""A data directory written by Apache Kafka. It is read and never changed: what it holds, and reasons not to use it.
 
-A stopped broker alone may be looked at. The lock that keeps a Kafka from starting meanwhile is a shared one, so a file
-system that is mounted read-only will do.
+Its broker must be stopped. A lock keeps Kafka from starting meanwhile; it is a shared lock, so that it also works on a
+file system that is mounted read-only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from barnabas.wire import batch
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import KafkaError
 
-#: What the log of a partition is made of. What Kafka has begun to delete (`.deleted`) is not.
+#: The files of a partition's log. Files that Kafka has begun to delete (`.deleted`) do not count.
 _LOG_FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.cleaned|\.swap|)")
 _OTHER_FILES = ("leader-epoch-checkpoint", METADATA_FILE)
 _KNOWN_FILES = {
@@ -72,17 +72,17 @@ class KafkaDir:
         self.io = io
         self.cluster_id = properties["cluster.id"]
         self.node_id = int(properties["node.id"])
-        #: Empty where Kafka 3.6 or older has made the directory.
+        #: Empty if Kafka 3.6 or older made the directory.
         self.directory_id = properties.get("directory.id", "")
         self.was_clean = os.path.exists(os.path.join(path, CLEAN_FILE))
         self.partitions: dict[TopicPartition, Folder] = {}
-        #: Names of what lies here and is nothing of the broker's log, and what it is.
+        #: (name, what it is) of entries in the directory that are not part of the broker's log.
         self.passed_over: list[tuple[str, str]] = []
         self._lock_fd = lock_fd
 
     @classmethod
     def open(cls, path: str, tell: Tell, io: Io | None = None) -> KafkaDir:
-        """Look at what is there. `tell` hears of damaged checkpoints."""
+        """Read the directory. `tell` gets reports of damaged checkpoints."""
         io = io or Io()
         path = os.path.abspath(path)
         properties = _properties(io, path)
@@ -139,7 +139,7 @@ class KafkaDir:
         )
 
     def _offsets(self, name: str, tell: Tell) -> dict[TopicPartition, int]:
-        """What a checkpoint states. Kafka makes an empty file, and leaves it until there is something to state."""
+        """The offsets in a checkpoint. Kafka makes the file empty, and leaves it so until it has something to write."""
         path = os.path.join(self.path, name)
         if not os.path.exists(path) or not self.io.stat(path).st_size:
             return {}
@@ -161,7 +161,7 @@ class KafkaDir:
         return Snapshots(self.io, os.path.join(self.path, METADATA_FOLDER))
 
     def voters(self) -> set[int]:
-        """The nodes that vote according to the quorum's state; none where the metadata has them."""
+        """The voters in the quorum's state file; none if the metadata log names them."""
         try:
             with open(os.path.join(self.path, METADATA_FOLDER, QUORUM_FILE), encoding="utf-8") as file:
                 return {int(each["voterId"]) for each in json.load(file).get("currentVoters", [])}
@@ -171,7 +171,7 @@ class KafkaDir:
             raise StorageError(f"{os.path.join(self.path, METADATA_FOLDER, QUORUM_FILE)} is damaged: {error}") from None
 
     def metadata_log(self, begin: int) -> Iterator[tuple[batch.BatchHeader, memoryview]]:
-        """The batches of the metadata log from offset `begin` on, checked. What a kill has cut off at the end is left
+        """The batches of the metadata log from offset `begin` on, checked. A batch cut off at the end by a kill is left
         out."""
         segments = list_segments(self.io, os.path.join(self.path, METADATA_FOLDER))
         if segments and segments[0].base_offset > begin:
@@ -192,7 +192,7 @@ class KafkaDir:
         if not segment.size:
             return
         with open(segment.path(), "rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # unmapped with the last view of it
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # unmapped when its last view goes
         view = memoryview(data)
         position = 0
         while position < len(view):
@@ -226,7 +226,7 @@ def _properties(io: Io, path: str) -> dict[str, str]:
 
 
 def _lock(io: Io, path: str) -> int:
-    """A descriptor that keeps a broker from starting; -1 where none has ever run. Raises StorageError."""
+    """A descriptor whose lock keeps a broker from starting; -1 if none has ever run. Raises StorageError."""
     try:
         fd = io.open(os.path.join(path, LOCK_FILE), os.O_RDONLY)
     except FileNotFoundError:
@@ -247,7 +247,7 @@ def _unlock(io: Io, fd: int) -> None:
 
 
 def _check_format(io: Io, segment: Segment) -> None:
-    """Raises StorageError for a segment of the message formats before Kafka 0.11, of which nothing could be served."""
+    """Raises StorageError for a segment in a message format from before Kafka 0.11: it could not be served."""
     fd = io.open(segment.path(), os.O_RDONLY)
     try:
         magic = io.pread(fd, 1, _MAGIC_AT)

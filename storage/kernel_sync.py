@@ -1,10 +1,10 @@
 """fdatasync by the kernel's own workers (Linux AIO, `io_submit` with IOCB_CMD_FDSYNC).
 
-The caller goes on at once and is told through a descriptor. What a hand-over to a thread of ours costs, the wake-ups
-and the interpreter's lock, does not arise, and syncs that run together share one commit of the file system's journal.
+The caller goes on at once; a descriptor becomes readable when a sync is done. This avoids the cost of a thread of our
+own (wake-ups and the interpreter's lock), and syncs that run together share one commit of the file system's journal.
 See docs/decisions/0008-fsyncs-by-the-kernel.md.
 
-Errors are those of fdatasync: a failed write-back is told once for each open file, to whichever call asks next.
+Errors are those of fdatasync: a failed write-back is reported once for each open file, to whichever call asks next.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _REQUEST = struct.Struct("<QIIHhIQQqQII")
 _EVENT = struct.Struct("<QQqq")
 _FDSYNC = 3
 _TELL_EVENTFD = 1
-# Syncs under way at one time; more wait for their turn.
+# The most syncs in flight at once; others wait for their turn.
 DEPTH = 64
 
 
 class KernelSync(Generic[T]):
-    """Syncs under way, each with a token of the caller's. `fileno` is readable when some are done."""
+    """Syncs in flight, each with a token from the caller. `fileno` is readable when some are done."""
 
     def __init__(self) -> None:
-        """Raises OSError where the system has none of this, or allows it to nobody."""
+        """Raises OSError if the system does not have this or does not allow it."""
         numbers = _NUMBERS.get(platform.machine()) if sys.maxsize > 2**32 else None
         if sys.platform != "linux" or numbers is None:
             raise OSError("no asynchronous fsync on this system")
@@ -64,7 +64,7 @@ class KernelSync(Generic[T]):
         try:
             self._put(0, file)
             self._call(self._submit, self._context, ctypes.c_long(1), self._pointers)
-            self._reap(1)  # `fileno` may be readable for it once, with nothing to tell
+            self._reap(1)  # `fileno` may be readable once for it, with nothing to report
         finally:
             os.close(file)
 
@@ -73,7 +73,7 @@ class KernelSync(Generic[T]):
         _REQUEST.pack_into(self._requests, _REQUEST.size * place, self._number + place, 0, 0, *request)
 
     def _reap(self, least: int) -> int:
-        """Take over what is done; waits for `least`. How many."""
+        """Collect the syncs that are done; waits for at least `least`. Gives how many."""
         most = ctypes.c_long(DEPTH)
         return self._call(self._events, self._context, ctypes.c_long(least), most, self._done, ctypes.c_void_p())
 
@@ -85,25 +85,25 @@ class KernelSync(Generic[T]):
         return result
 
     def __len__(self) -> int:
-        """How many are not done yet."""
+        """How many syncs are not done yet."""
         return len(self._waiting) + len(self._running) + len(self._refused)
 
     def fileno(self) -> int:
         return self._eventfd
 
     def add(self, fd: int, token: T) -> None:
-        """Have a file synced with the next `submit`. It must stay open until then, and until it is done."""
+        """Sync a file with the next `submit`. It must stay open until the sync is done."""
         self._waiting.append((fd, token))
 
     def submit(self) -> None:
-        """Begin what was added, as far as there is room; the rest begins when others are done."""
+        """Begin the syncs that were added, as far as there is room; the rest begin when others are done."""
         while self._waiting and len(self._running) < DEPTH:
             count = min(len(self._waiting), DEPTH - len(self._running))
             for i in range(count):
                 self._put(i, self._waiting[i][0])
             try:
                 begun = self._call(self._submit, self._context, ctypes.c_long(count), self._pointers)
-            except OSError:  # no memory for the first one just now, or not a file: fdatasync itself has the last word
+            except OSError:  # no memory for the first one just now, or not a file: fdatasync itself decides
                 self._sync_here(*self._waiting.popleft())
                 continue
             for _ in range(begun):
@@ -120,7 +120,7 @@ class KernelSync(Generic[T]):
         os.eventfd_write(self._eventfd, 1)
 
     def completed(self) -> list[tuple[T, OSError | None]]:
-        """Those that are done since the last call, with their errors; others that waited begin."""
+        """The syncs that are done since the last call, with their errors. Waiting ones begin."""
         try:
             os.eventfd_read(self._eventfd)
         except BlockingIOError:
@@ -134,6 +134,6 @@ class KernelSync(Generic[T]):
         return found
 
     def close(self) -> None:
-        """Waits for what is under way."""
+        """Wait for the syncs in flight, then close."""
         self._call(self._destroy, self._context)
         os.close(self._eventfd)

@@ -1,4 +1,4 @@
-"""What lies in a data directory under which name, and whether a broker has it. Readers need no event loop for it."""
+"""The names of the files in a data directory, and whether a broker uses it. Readers need no event loop for it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CLEAN_FILE = ".kafka_cleanshutdown"
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
 CLEANED_FILE = "cleaner-offset-checkpoint"
 LOG_STARTS_FILE = "log-start-offset-checkpoint"
-#: Not Kafka's: the topic id of each partition that the checkpoints above speak of.
+#: Not Kafka's: the topic id of each partition in the checkpoints above.
 TOPIC_IDS_FILE = "topic-id-checkpoint"
-#: HOST:PORT of the broker that serves the directory, there from when it is ready until it stops.
+#: HOST:PORT of the broker that serves the directory. The file exists from when the broker is ready until it stops.
 ADDRESS_FILE = "broker.address"
 DELETE_SUFFIX = "-delete"
 METADATA_FOLDER = "__cluster_metadata-0"
 QUORUM_FILE = "quorum-state"
-#: Only Kafka writes these: what has one is not a directory of ours, or Kafka has run on it since.
+#: Only Kafka writes these: a directory with one is not ours, or Kafka has run on it since.
 KAFKA_FILES = (f"{METADATA_FOLDER}/{QUORUM_FILE}", "bootstrap.checkpoint")
-#: There as long as a directory is being filled by `storage.takeover`.
+#: Exists while `storage.takeover` fills the directory.
 UNFINISHED_FILE = "import.unfinished"
-#: Has a folder for each of several nodes that share the directory, by node id: its lock, and its checkpoints.
+#: Has one folder, by node id, for each node that shares the directory: its lock and its checkpoints.
 NODES_FOLDER = "nodes"
 #: In the folder of each partition: its topic's id.
 METADATA_FILE = "partition.metadata"
@@ -36,7 +36,7 @@ _TYPE_AT = 0 if sys.platform.startswith("linux") else 3
 
 
 def parse_partition_name(name: str) -> tuple[str, int] | None:
-    """Topic and partition of a folder name, or None for anything else that lies in a data directory."""
+    """Topic and partition of a folder's name, or None for any other name in a data directory."""
     topic, _, number = name.rpartition("-")
     if not topic or not number.isdecimal() or not number.isascii():
         return None
@@ -44,7 +44,7 @@ def parse_partition_name(name: str) -> tuple[str, int] | None:
 
 
 def node_folder(path: str, node_id: int) -> str:
-    """What one node of several has for itself in the data directory `path`."""
+    """One node's own folder in the data directory `path`, if several nodes share it."""
     return os.path.join(path, NODES_FOLDER, str(node_id))
 
 
@@ -60,7 +60,7 @@ def node_ids(path: str) -> list[int]:
 def is_locked(path: str) -> bool:
     """Whether another process holds the lock of the data directory `path`. Takes no lock, not even for a moment.
 
-    Not for the process that holds it: POSIX drops its lock when any of its descriptors of the file is closed.
+    The process that holds the lock must not call this: POSIX drops its lock when it closes any descriptor of the file.
     """
     try:
         fd = os.open(os.path.join(path, LOCK_FILE), os.O_RDONLY | os.O_CLOEXEC)
@@ -72,7 +72,7 @@ def is_locked(path: str) -> bool:
         found = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*fields)))
         return bool(found[_TYPE_AT] != fcntl.F_UNLCK)
     except OSError as error:
-        if error.errno in (errno.EINVAL, errno.ENOLCK):  # a file system without locks: no broker can be there either
+        if error.errno in (errno.EINVAL, errno.ENOLCK):  # a file system without locks: no broker can use it either
             return False
         raise
     finally:

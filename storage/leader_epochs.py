@@ -12,7 +12,7 @@ UNDEFINED = (-1, -1)
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, both ascending. Every change is written through."""
+    """Epochs and their start offsets, both ascending. Every change is written to the file."""
 
     __slots__ = ("_directory", "_entries", "_io", "_is_on_disk", "latest")
 
@@ -44,13 +44,13 @@ class LeaderEpochs:
         self.latest = self._entries[-1][0] if self._entries else -1
 
     def write(self) -> None:
-        """What was on disk is not given up for what may not be yet. The caller syncs the file and its folder."""
+        """Replace the file; the old one stays until the new one is on disk. The caller syncs it and its folder."""
         lines = [f"{epoch} {start}" for epoch, start in self._entries]
         write_lines(self._io, self.path, lines, sync=False, sync_data=self._is_on_disk)
         self._is_on_disk = True
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """`epoch` begins at `start_offset`; false when it is not newer. The caller writes."""
+        """Note that `epoch` begins at `start_offset`; false if it is not newer. The caller writes."""
         if epoch <= self.latest:
             return False
         while self._entries and self._entries[-1][1] >= start_offset:
@@ -60,7 +60,7 @@ class LeaderEpochs:
         return True
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """As `assign`, of a newer epoch, and written. Raises OSError; then nothing has changed."""
+        """Like `assign` for a newer epoch, and writes. Raises OSError; then nothing has changed."""
         before = self.entries
         self.assign(epoch, start_offset)
         try:
@@ -71,7 +71,7 @@ class LeaderEpochs:
             raise
 
     def truncate_end(self, end_offset: int) -> bool:
-        """Forget epochs that begin at or after `end_offset`. The caller writes when this is true."""
+        """Forget epochs that begin at or after `end_offset`. If this gives true, the caller writes."""
         before = len(self._entries)
         while self._entries and self._entries[-1][1] >= end_offset:
             self._entries.pop()
@@ -79,7 +79,7 @@ class LeaderEpochs:
         return len(self._entries) != before
 
     def truncate_start(self, start_offset: int) -> bool:
-        """The epoch in force at `start_offset` begins there; earlier ones are forgotten. The caller writes."""
+        """Let the epoch in force at `start_offset` begin there; forget earlier ones. The caller writes."""
         kept = [entry for entry in self._entries if entry[1] > start_offset]
         earlier = [entry for entry in self._entries if entry[1] <= start_offset]
         if earlier:
@@ -89,7 +89,7 @@ class LeaderEpochs:
         return changed
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch up to `epoch` and where it ends; `UNDEFINED` when nothing is known of it."""
+        """The largest epoch up to `epoch` and where it ends; `UNDEFINED` if that is not known."""
         if epoch < 0 or epoch > self.latest:
             return UNDEFINED
         if epoch == self.latest:

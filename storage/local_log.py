@@ -1,11 +1,11 @@
 """A log in one folder of a local disk: opened when it is first used, flushed, closed, and what an error costs it.
 
-- Its files are looked at when it is first used, not when it is created. `Opened` are its parts while it is open.
+- Its files are read when it is first used, not when it is created. `Opened` holds its parts while it is open.
 - Under the fsync policy the high watermark is the durable end: it moves when a flush that covers it is done. Otherwise
   it is the log end.
-- An I/O error costs what `storage.faults` says. After one that leaves the fate of bytes unknown the log is offline:
-  every call raises `StorageError` until the data directory is opened again, so that nothing is acknowledged on top of
-  them. After any other one the log and what memory knows of it are as before the call.
+- `storage.faults` says what an I/O error costs. If an error leaves it unknown whether bytes are on disk, the log goes
+  offline: every call raises `StorageError` until the data directory is opened again, so that nothing is acknowledged on
+  top of those bytes. After any other error the log, on disk and in memory, is as before the call.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ J = TypeVar("J")
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """The parts of a log that is open. They work on the files, and raise what the files raise."""
+    """The parts of an open log. They work on the files, and let the files' exceptions through."""
 
     log: Log
     marks: Watermarks
@@ -55,7 +55,7 @@ class Opened:
 
 
 class LocalLog(ABC):
-    """See the module; `LocalVnode` has its methods' contracts from `storage.vnode.Vnode`."""
+    """See the module. The contracts of `LocalVnode`'s methods are in `storage.vnode.Vnode`."""
 
     __slots__ = (
         "_cache",
@@ -106,17 +106,17 @@ class LocalLog(ABC):
         self.partition = partition
         self.leader_epoch = 0
         self.on_high_watermark = Callbacks()
-        #: Everything below is on disk, with its index entries.
+        #: Everything below this offset is on disk, with its index entries.
         self.recovery_point = recovery_point
-        #: Everything below is compacted, as far as a pass could know.
+        #: Everything below this offset is compacted, as far as a pass could know.
         self.cleaned_to = cleaned_to
-        #: Called to have a damaged segment repaired (`begin_repair`); without it, it is repaired on the spot.
+        #: Called to repair a damaged segment later (`begin_repair`); if it is None, the repair runs on the spot.
         self.on_damage: Callable[[ReplacingLog, Segment], None] | None = None
-        #: A stop was not clean, and there were no descriptors or no room to recover: the first use does it.
+        #: A stop was not clean, and there were no descriptors or no room to recover: the first use recovers.
         self.needs_recovery = False
-        #: Called when nothing works on the files in a thread any more.
+        #: Called when no thread works on the files any more.
         self.on_idle: Callable[[], None] | None = None
-        self._under_way = 0  # jobs of others that have begun and not ended
+        self._under_way = 0  # jobs given out that have not ended yet
         self._io = io
         self._cache = cache
         self._discard = discard
@@ -124,7 +124,7 @@ class LocalLog(ABC):
         self._full = False  # the last append found no room
         self._expected_start = log_start_offset
         self._opened: Opened | None = None
-        self._leaving: Opened | None = None  # the parts of a log that was resigned, until it is closed
+        self._leaving: Opened | None = None  # the parts of a resigned log, until it is closed
         self._repairing: Segment | None = None
         self._compacting: LocalCompaction | None = None
         self._error: StorageError | None = None
@@ -169,7 +169,7 @@ class LocalLog(ABC):
 
     @property
     def topic_id(self) -> bytes:
-        """From `partition.metadata`. Raises StorageError if it cannot be read."""
+        """The id in `partition.metadata`. Raises StorageError if it cannot be read."""
         if self._topic_id is None:
             try:
                 self.note_topic_id(read_topic_id(self._io, self.directory))
@@ -179,12 +179,12 @@ class LocalLog(ABC):
         return self._topic_id
 
     def note_topic_id(self, text: str) -> None:
-        """What `partition.metadata` says is known: an id in URL-safe base64."""
+        """Take the id of `partition.metadata`, already read: URL-safe base64."""
         self._topic_id = decode_topic_id(text)
 
     @property
     def checkpointed_start(self) -> int:
-        """The log start offset where the folder alone, as it is on disk, does not tell it, else 0."""
+        """The log start offset if the folder on disk does not show it, else 0."""
         log = self._opened.log if self._opened is not None else None
         if log is not None and log.start_offset == log.bases[0] and not log.unflushed.has_dropped:
             return 0
@@ -217,8 +217,8 @@ class LocalLog(ABC):
     def begin_at(self, offset: int) -> None:
         """See `Vnode`.
 
-        Only the names of its files say where an empty log begins, so they are made anew. A crash in between leaves the
-        log as it was, one that begins at `offset`, or no log file: the next start makes one that begins at 0 again.
+        Only the names of its files say where an empty log begins, so new files are made. A crash in between leaves the
+        log as it was, a log that begins at `offset`, or no log file; then the next start makes one that begins at 0.
         """
         log = (self._opened or self._load()).log
         if log.end_offset:
@@ -229,13 +229,13 @@ class LocalLog(ABC):
             begun = self._open().log
             begun.forget_epochs_before(offset)
         except OSError as error:
-            self._opened = None  # some of the files may be gone: the next call looks again
+            self._opened = None  # some of the files may be gone: the next call reads the folder again
             raise self.refused("begin", error) from error
         begun.unflushed.paths += [*log.unflushed.paths, self.directory]
         self._notify()
 
     def load(self) -> None:
-        """Look at the files now rather than at the first use."""
+        """Read the files now rather than at the first use."""
         if self._opened is None:
             self._load()
 
@@ -255,8 +255,8 @@ class LocalLog(ABC):
             raise self._fail("load", error) from error
 
     def _check(self) -> None:
-        """Raises StorageError if the partition is offline, without what earlier raises of that error have left in it:
-        each would add to its traceback, and keep all that was at work then."""
+        """Raises StorageError if the partition is offline. The traceback of earlier raises is cleared first: each raise
+        would make it longer, and it keeps every object of its frames alive."""
         if self._error is not None:
             raise self._error.with_traceback(None)
 
@@ -265,7 +265,7 @@ class LocalLog(ABC):
         self.needs_recovery = False
 
     def _open(self) -> Opened:
-        """Make the parts anew from the files."""
+        """Make the parts from the files."""
         log = Log(
             self.directory,
             self._config,
@@ -277,19 +277,19 @@ class LocalLog(ABC):
         for path in log.producers.damaged:
             self.tell_rebuilt(path, "the snapshot is damaged")
             with contextlib.suppress(OSError):
-                self._io.unlink(path)  # else it is met at each start
+                self._io.unlink(path)  # else each start would find it again
         marks = Watermarks(log.end_offset, log.active, log.active.size, log.producers.undecided)
         self._opened = Opened(log, marks, Appender(log, self.rules), Reader(log, marks))
         self.recovery_point = log.end_offset
         return self._opened
 
     def tell_rebuilt(self, path: str, reason: object) -> None:
-        """What a file said was read from the log."""
+        """Report that the content of a file was rebuilt from the log."""
         name = os.path.basename(path)
         self._tell("index.rebuilt", topic=self.topic, partition=self.partition, file=name, reason=reason)
 
     def close(self) -> list[str]:
-        """Write what only memory holds and let go of the files. The caller has flushed, and syncs the paths it gets."""
+        """Write what only memory holds, and close the files. The caller has flushed, and syncs the paths it gets."""
         opened = self._opened or self._leaving
         if opened is None:
             return []
@@ -301,16 +301,16 @@ class LocalLog(ABC):
             self._release()
 
     def abandon(self) -> None:
-        """Let go of the files of a partition that is being deleted; later calls raise `StorageError`."""
+        """Close the files of a partition that is being deleted; later calls raise `StorageError`."""
         self._error = StorageError(f"partition {self.topic}-{self.partition} is deleted")
         self._release()
         self._notify()
 
     def resign(self, reason: StorageError) -> None:
-        """Another node is to lead the partition: every call raises `reason` from now on, and who waits is told.
+        """Another node is to lead the partition: every call raises `reason` from now on, also those that wait.
 
-        Jobs that are under way still end; `is_idle` says when. After that `close` still finds what is to be written.
-        One that needs a recovery by now (`needs_recovery`) cannot be left in order.
+        Jobs in progress still end; `is_idle` says when. After that `close` can still write what only memory holds. A
+        log that needs a recovery by now (`needs_recovery`) cannot be left in order.
         """
         if self.is_resigned:
             return
@@ -328,7 +328,7 @@ class LocalLog(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no job that has begun is still to end."""
+        """Whether every job that has begun has ended."""
         return not self._under_way
 
     def _begun(self, job: J) -> J:
@@ -341,8 +341,8 @@ class LocalLog(ABC):
             self.on_idle()
 
     def sweep(self) -> None:
-        """Unlink what jobs have left that a resigned log did not take over. For a thread. Raises OSError."""
-        if not self.needs_recovery:  # which knows what to finish
+        """Unlink the files of jobs whose result a resigned log did not take over. For a thread. Raises OSError."""
+        if not self.needs_recovery:  # recovery knows what to finish
             sweep_unplaced(self._io, self.directory)
 
     def _release(self) -> None:
@@ -372,7 +372,7 @@ class LocalLog(ABC):
         return self._error
 
     def refused(self, action: str, error: OSError) -> StorageError:
-        """What to raise for an I/O error (not of an fsync) of `action`; see `storage.faults`."""
+        """The exception to raise for an I/O error (not of an fsync) of `action`; see `storage.faults`."""
         fault = fault_of(error)
         if fault is Fault.OFFLINE:
             return self._fail(action, error)
@@ -390,7 +390,7 @@ class LocalLog(ABC):
         return self._begin_flush(self._opened)
 
     def begin_last_flush(self) -> LocalFlushJob | None:
-        """As `begin_flush`, before `close`; also of a log that was resigned."""
+        """Like `begin_flush`, before `close`; also works for a resigned log."""
         opened = self._opened or self._leaving
         return None if opened is None else self._begin_flush(opened)
 
@@ -399,14 +399,14 @@ class LocalLog(ABC):
         return None if job is None else self._begun(job)
 
     def reserve(self, job: FlushJob) -> None:
-        """Make room behind the log for more appends like those that the job is for."""
+        """Make room behind the log for more appends like those in the job."""
         if self._fsync_first and self._opened is not None:
             active = self._opened.log.active
             if active.file is not None:
                 active.reserve(self._io, job.size)
 
     def unreserve(self) -> None:
-        """Let the file end where the log does, as appends have ceased. What fails is left to the next occasion."""
+        """Cut the file to the log's end, as appends have ceased. If it fails, a later call tries again."""
         if self._opened is not None and (active := self._opened.log.active).reserved:
             with contextlib.suppress(OSError):
                 active.release(self._io, self._cache.get(active))
@@ -414,7 +414,7 @@ class LocalLog(ABC):
     def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """`job` has run. With an error the vnode goes offline: a second fsync might succeed on pages already lost.
 
-        One that has not begun is owed again.
+        A flush that has not begun is owed again.
         """
         assert isinstance(job, LocalFlushJob)
         try:
@@ -451,9 +451,9 @@ class LocalLog(ABC):
         self.end_flush(job)
 
     def write_indexes(self) -> list[str]:
-        """Write the index entries that are only in memory; the files to sync before a new recovery point is stated.
+        """Write the index entries that are only in memory. Gives the files to sync before the recovery point moves.
 
-        Raises StorageError; where there is no room, the entries stay in memory.
+        Raises StorageError; if there is no room, the entries stay in memory.
         """
         if self._opened is None:
             return []
@@ -466,10 +466,10 @@ class LocalLog(ABC):
 
     @abstractmethod
     def _notify(self) -> None:
-        """Call those who wait for the high watermark."""
+        """Call the waiters for the high watermark."""
 
     def _show_all(self, opened: Opened) -> None:
-        """The high watermark is the log end."""
+        """Move the high watermark to the log end."""
         log, marks = opened.log, opened.marks
         end = log.end_offset
         if end != marks.high_watermark:

@@ -1,9 +1,9 @@
-"""The vnode whose log lies in Kafka's files, in one folder of a local disk: what is appended, read and deleted.
+"""The vnode whose log is in Kafka's files, in one folder of a local disk: appends, reads and deletions.
 
     appender -> log (segments, leader epochs, producers) <- reader, watermarks
 
-How the log is opened, flushed and closed, and what an error costs it, is in `local_log`; compaction and the repair of
-damaged segments are in `replacing`.
+`local_log` opens, flushes and closes the log and handles its errors; compaction and the repair of damaged segments are
+in `replacing`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class LocalVnode(ReplacingLog):
-    """See `storage.vnode.Vnode`; besides, what a data directory needs of it."""
+    """See `storage.vnode.Vnode`; it also has what a data directory needs."""
 
     __slots__ = ()
 
@@ -137,7 +137,7 @@ class LocalVnode(ReplacingLog):
         (self._opened or self._load()).log.producers.verifications.check(verification)
 
     def end_verification(self, verification: Verification) -> None:
-        if self._opened is not None:  # else it ended with what was known of producers
+        if self._opened is not None:  # else it is gone with the producers' state
             self._opened.log.producers.verifications.end(verification)
 
     def _found_room(self) -> None:
@@ -177,7 +177,7 @@ class LocalVnode(ReplacingLog):
         return self._of_aborted(lambda reader: reader.aborted_limit(start, end, most))
 
     def _of_aborted(self, look: Callable[[Reader], R]) -> R:
-        """What a look at the indexes of aborted transactions gives; those that are not credible are made anew."""
+        """The result of `look` at the indexes of aborted transactions. Indexes that are not credible are rebuilt."""
         opened = self._opened or self._load()
         with self._reading():
             for _ in opened.log.segments:
@@ -208,7 +208,7 @@ class LocalVnode(ReplacingLog):
             opened = self._opened or self._load()
             if not segment.size or segment.base_offset >= opened.marks.high_watermark:
                 continue
-            if segment not in opened.log.segments:  # meanwhile it was deleted or replaced
+            if segment not in opened.log.segments:  # it was deleted or replaced meanwhile
                 continue
             with self._reading():
                 scan = opened.reader.time_scan(segment, timestamp)
@@ -229,7 +229,7 @@ class LocalVnode(ReplacingLog):
         return None
 
     def max_timestamp_offset(self) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record with the newest timestamp; None in a log without timestamps."""
+        """Offset and timestamp of the first record with the newest timestamp; None if the log has no timestamps."""
         newest = self.newest_timestamp()
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 

@@ -1,11 +1,11 @@
 """The segments of a vnode's log in one folder, and what is kept beside them: leader epochs and producer snapshots.
 
-Works on the files, and raises what they raise: OSError, CorruptLogError. What that costs the vnode is not decided here.
+It works on the files, and raises OSError and CorruptLogError. What such an error costs the vnode is decided elsewhere.
 
 Invariants:
-- Segments are ascending by base offset, and there is one at least; the last one is active.
+- Segments are ascending by base offset, and there is at least one; the last one is active.
 - `aborting` has the base offsets of the segments that may have an index of aborted transactions; the others have none.
-- What is written and not synced is noted in `unflushed` before a call returns.
+- Everything written but not synced is noted in `unflushed` before a call returns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from barnabas.storage.unflushed import Unflushed
 
 
 class Log:
-    """An open log. Making one looks at the files, and makes the first segment where there is none."""
+    """An open log. The constructor reads the files, and makes the first segment if there is none."""
 
     __slots__ = (
         "_discard",
@@ -69,7 +69,7 @@ class Log:
         discard: Callable[[list[str]], None] | None = None,
         start_offset: int = 0,
     ) -> None:
-        """The log begins at `start_offset`, if it has that. `discard` takes files to delete, soon if not now."""
+        """The log begins at `start_offset`, if it has that offset. `discard` takes files to delete, now or soon."""
         self.directory = directory
         self.config = config
         self.io = io
@@ -96,7 +96,7 @@ class Log:
             for _ in replay_producers(io, self.segments, self.producers, max(covered, self.bases[0])):
                 pass
         self.unflushed = Unflushed(end)
-        #: What was appended since the log was opened, without markers of transactions.
+        #: Bytes and records appended since the log was opened, without markers of transactions.
         self.appended_bytes = self.appended_records = 0
 
     @property
@@ -104,11 +104,11 @@ class Log:
         return sum(segment.size for segment in self.segments)
 
     def segment_of(self, offset: int) -> Segment:
-        """The segment in which `offset` is, or would be."""
+        """The segment that contains, or would contain, `offset`."""
         return self.segments[max(bisect_right(self.bases, offset) - 1, 0)]
 
     def following(self, segment: Segment) -> int:
-        """Where the segment after this one, which is not the active one, begins."""
+        """The base offset of the segment after this one, which must not be the active one."""
         return self.bases[bisect_right(self.bases, segment.base_offset)]
 
     def close(self) -> list[str]:
@@ -125,23 +125,23 @@ class Log:
         return paths
 
     def release(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for segment in self.segments:
             self.cache.forget(segment)
 
     def remove(self) -> None:
-        """Unlink every segment. The log is not to be used after that."""
+        """Unlink every segment. The log must not be used after that."""
         for segment in self.segments:
             self.cache.forget(segment)
-            # The log goes first: indexes without a log are swept away at the next start.
+            # The log goes first: the next start deletes indexes without a log.
             self._remove_now(segment.path(suffix) for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES))
 
     # -- growth ------------------------------------------------------------------------------------------------------
 
     def roll(self, base_offset: int, now_ms: int) -> Segment:
-        """The new active segment. What the old one still owes to the disk is noted for the next flush.
+        """Make a new active segment. What the old one still owes to the disk is noted for the next flush.
 
-        Where that fails the old one is active as before.
+        If this fails, the old segment stays active.
         """
         old = self.active
         if old.index is None:
@@ -167,7 +167,7 @@ class Log:
         made: list[str] = []
         try:
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
-                # The log comes last: indexes without a log are swept away at the next start.
+                # The log comes last: the next start deletes indexes without a log.
                 self.io.close(self.io.open(segment.path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
                 made.append(segment.path(suffix))
         except OSError:
@@ -179,7 +179,7 @@ class Log:
     # -- indexes -----------------------------------------------------------------------------------------------------
 
     def load_indexes(self, segment: Segment) -> None:
-        """Read the indexes, or build them anew from the log where they are unusable."""
+        """Read the indexes, or rebuild them from the log if they are unusable."""
         try:
             segment.load_indexes(self.io)
         except CorruptLogError:
@@ -194,7 +194,7 @@ class Log:
                 raise
 
     def aborted_in(self, segment: Segment) -> TransactionIndex:
-        """The aborted transactions whose markers are in the segment, as its file says. Raises CorruptIndexError."""
+        """The aborted transactions whose markers are in the segment, from its index. Raises CorruptIndexError."""
         return segment.load_aborted(self.io, self._end_of(segment))
 
     def aborting_from(self, offset: int) -> Iterator[Segment]:
@@ -210,7 +210,7 @@ class Log:
             known.insert(at, base)
 
     def write_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
-        """Write the entry of a marker that is appended next."""
+        """Write the entry of the marker that is appended next."""
         try:
             self.aborted_in(segment)
         except CorruptIndexError:
@@ -220,7 +220,7 @@ class Log:
             self.unflushed.paths.append(self.directory)
 
     def rebuild_aborted(self, segment: Segment) -> None:
-        """Read from the log which transactions were aborted in the segment, and write that anew."""
+        """Rebuild the segment's index of aborted transactions from the log."""
         end = self._end_of(segment)
         producers = ProducerState()
         covered = max(producers.load(self.io, self.directory, segment.base_offset), self.bases[0])
@@ -243,7 +243,7 @@ class Log:
     # -- deletion ----------------------------------------------------------------------------------------------------
 
     def drop_below_start(self, keep: Segment | None) -> None:
-        """Drop the segments wholly below the log start, up to `keep`: what resisted before is tried again."""
+        """Drop the segments wholly below the log start, up to `keep`, also those that could not be dropped before."""
         count = bisect_right(self.bases, self.start_offset) - 1
         if keep in self.segments[:count]:
             count = self.segments.index(keep)
@@ -252,7 +252,7 @@ class Log:
         self.forget_epochs_before(self.start_offset)
 
     def _remove_oldest(self, count: int) -> None:
-        """Drop the oldest `count` segments: renamed now, deleted wherever `discard` does it."""
+        """Drop the oldest `count` segments: renamed now, deleted by `discard`."""
         for _ in range(count):
             segment = self.segments[0]
             path = segment.path()
@@ -267,7 +267,7 @@ class Log:
             self._discard([path + DELETED_SUFFIX, *indexes, snapshot_path(self.directory, segment.base_offset)])
 
     def forget_epochs_before(self, offset: int) -> None:
-        """Epochs too many in the file do no harm: on a full disk they stay in it for now."""
+        """Forget leader epochs before `offset`. On a full disk they stay in the file for now, which is harmless."""
         if self.epochs.truncate_start(offset):
             try:
                 self.epochs.write()
@@ -280,9 +280,9 @@ class Log:
         """Put `new` segments, synced under `.cleaned`, in the place of `old` ones, which follow one another.
 
         A crash leaves all of the old or all of the new; a reader that holds a slice of an old one goes on reading it.
-        One replacement of a log at a time is prepared. Raises ValueError for what `storage.replacement` could not
-        finish; OSError, after which all is as before; HalfReplacedError, after which the log must not be used before a
-        recovery.
+        Only one replacement of a log may be in preparation at a time. Raises ValueError for segments that
+        `storage.replacement` could not finish; OSError, after which all is as before; HalfReplacedError, after which
+        the log must not be used before a recovery.
         """
         at = self.segments.index(old[0])
         if list(old) != self.segments[at : at + len(old)] or old[-1] is self.active:
@@ -311,7 +311,7 @@ class Log:
         self._discard([*doomed, *(snapshot_path(self.directory, base) for base in sorted(gone))])
 
     def discard(self, paths: list[str]) -> None:
-        """Files to delete, soon if not now."""
+        """Delete files, now or soon."""
         self._discard(paths)
 
     def _remove_now(self, paths: Iterable[str]) -> None:

@@ -1,9 +1,9 @@
-"""The door for readers of a data directory from another process, such as Spark's workers: read-only, no event loop.
+"""Reading a data directory from another process, such as Spark's workers: read-only, without an event loop.
 
 A directory has partitions, a partition has segments, a segment has batches at positions. A `place` is a text that says
-where a segment is: it goes from process to process, and `opened` reads from it. What a broker does meanwhile shows as
-FileNotFoundError where a segment is gone, and as BeingReplacedError where the files of a partition are neither those
-before nor those after a replacement. All that reads raises OSError, and CorruptLogError for what is no log.
+where a segment is; it can be passed between processes, and `opened` reads from it. A broker may change the directory
+meanwhile: FileNotFoundError means that a segment is gone, BeingReplacedError that the files of a partition are in the
+middle of a replacement. Every call that reads raises OSError, and CorruptLogError for bytes that are not a log.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SEALED = ":"
 
 
 class BeingReplacedError(OSError):
-    """Segments are taking the place of others: asking again helps. If no broker runs, its next start finishes it."""
+    """Segments are just being replaced: try again. If no broker runs, its next start finishes the replacement."""
 
 
 class Found(NamedTuple):
-    """Where a batch is."""
+    """The place of a batch."""
 
     position: int
     base_offset: int
@@ -45,7 +45,7 @@ class Found(NamedTuple):
 
 
 class LogDirReader:
-    """A data directory. Raises OSError or ValueError when `path` is none."""
+    """A data directory. Raises OSError or ValueError if `path` is not one."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -61,11 +61,11 @@ class LogDirReader:
                 yield key
 
     def is_served(self) -> bool:
-        """Whether a broker has the directory."""
+        """Whether a broker uses the directory."""
         return is_locked(self.path)
 
     def address(self) -> str | None:
-        """HOST:PORT of the broker that serves the directory, None until it says so."""
+        """HOST:PORT of the broker that serves the directory; None until it has written that."""
         try:
             return read_file(self._io, os.path.join(self.path, ADDRESS_FILE)).decode().strip()
         except FileNotFoundError:
@@ -75,13 +75,13 @@ class LogDirReader:
         return PartitionReader(self._io, os.path.join(self.path, f"{key[0]}-{key[1]}"))
 
     def checkpoints(self) -> Stated:
-        """What the last broker, or its nodes, have stated of the partitions."""
+        """The checkpoints of the last broker, or of its nodes."""
         return read_stated(self._io, self.path)
 
     def bounds(self, key: TopicPartition, segments: Sequence[SegmentReader], stated: Stated) -> tuple[int, int]:
         """The first offset of a partition, and its last stable offset in what the next start's recovery would keep.
 
-        For a directory that no broker has. Looked for again only when the newest segment has changed.
+        For a directory that no broker uses. It is computed again only when the newest segment has changed.
         """
         if not segments:
             return 0, 0
@@ -95,18 +95,18 @@ class LogDirReader:
 
 
 class PartitionReader:
-    """A partition as it lies there."""
+    """A partition as its files are."""
 
     def __init__(self, io: Io, directory: str) -> None:
         self._io = io
         self._directory = directory
 
     def topic_id(self) -> str:
-        """Of its topic, in URL-safe base64; nothing where it has none."""
+        """The id of its topic, in URL-safe base64; empty if it has none."""
         return read_topic_id(self._io, self._directory)
 
     def segments(self) -> list[SegmentReader]:
-        """Its segments, oldest first, with the sizes that they have now; those just deleted left out."""
+        """Its segments, oldest first, with their present sizes, without those just deleted."""
         found = []
         try:
             names = self._io.listdir(self._directory)
@@ -126,11 +126,11 @@ class PartitionReader:
         return sorted(found, key=lambda found: found.base_offset)
 
     def aborted_transactions(self, segments: Sequence[SegmentReader], start: int, end: int) -> list[AbortedTransaction]:
-        """Those with offsets from `start` up to `end`, which is a last stable offset at most.
+        """The aborted transactions with offsets from `start` up to `end`, which is at most a last stable offset.
 
-        Where an index is not credible, the log itself tells. That one is gone, as after a loss of power, is noticed
-        by the next start of the broker alone. Raises BeingReplacedError or FileNotFoundError where the segments are
-        not those that were listed any more.
+        If an index is not credible, the log itself is read. If an index is missing, as after a loss of power, only the
+        next start of the broker notices that. Raises BeingReplacedError or FileNotFoundError if the listed segments
+        are not there any more.
         """
         if not segments or not self._has_index():
             return []
@@ -151,7 +151,7 @@ class PartitionReader:
         try:
             data = read_file(self._io, raw[number].path(TXN_INDEX_SUFFIX))
             return TransactionIndex.decode(data, base, following)
-        except FileNotFoundError:  # of a segment that others replace, the log goes first
+        except FileNotFoundError:  # when a segment is replaced, its log goes first
             segments[number].check()
             return TransactionIndex()
         except ValueError:
@@ -162,7 +162,7 @@ class PartitionReader:
         return TransactionIndex(entry for entry in entries if entry.last_offset >= base)
 
     def stable_end(self, segments: Sequence[SegmentReader], end: int) -> int:
-        """Where the oldest transaction that is open at the offset `end` begins; `end` where there is none."""
+        """Where the oldest transaction that is open at the offset `end` begins; `end` if there is none."""
         producers = ProducerState()
         covered = producers.load(self._io, self._directory, end)
         if covered < end:
@@ -177,9 +177,9 @@ class PartitionReader:
 
 
 class SegmentReader:
-    """A range of offsets from `base_offset` on, and the batches that hold them: `size` bytes.
+    """A range of offsets from `base_offset` on, and its batches: `size` bytes.
 
-    It is of the file that was listed. Where another one has taken its place before it is open, what reads raises
+    It reads only the file that was listed. If another file takes its place before it is opened, reads raise
     BeingReplacedError.
     """
 
@@ -208,11 +208,11 @@ class SegmentReader:
         return self._segment.path()
 
     def identity(self, *, sealed: bool) -> str:
-        """Of the file; another one has another. `sealed` says that it grows no more."""
+        """The file's identity; another file has another one. `sealed` says that the file no longer grows."""
         return _identity(os.fstat(self._file().fd), sealed)
 
     def check(self) -> None:
-        """Raises BeingReplacedError or FileNotFoundError where the file that was listed is not there any more."""
+        """Raises BeingReplacedError or FileNotFoundError if the listed file is not there any more."""
         self._check(self._io.stat(self.place))
 
     def _check(self, status: os.stat_result) -> None:
@@ -220,12 +220,12 @@ class SegmentReader:
             raise BeingReplacedError(f"another file has taken the place of {self.place}")
 
     def mark(self) -> tuple[str, int, int]:
-        """Changes when the segment does."""
+        """A value that changes when the segment does."""
         status = self._io.stat(self.place)
         return self.place, status.st_size, status.st_mtime_ns
 
     def open(self) -> None:
-        """Hold it open from now on, whatever becomes of it: FileNotFoundError if it is gone."""
+        """Open the file and keep it open, even if it is deleted later. Raises FileNotFoundError if it is gone."""
         if self._open is None:
             file = OpenFile(self._io, self.place, os.O_RDONLY)
             self._check(os.fstat(file.fd))
@@ -254,17 +254,17 @@ class SegmentReader:
                     expected = segment.base_offset + (entry >> 32)
                     found = segment.walk(self._io, file, position, offset, segment.size, expected=expected)
                     return None if found is None else Found(*found)
-                except CorruptLogError:  # the index does not fit: the log itself tells
+                except CorruptLogError:  # the index does not match: read the log itself
                     pass
         found = segment.walk(self._io, file, start, offset, segment.size)
         return None if found is None else Found(*found)
 
     def base_offset_at(self, position: int) -> int:
-        """The base offset of the batch there."""
+        """The base offset of the batch at `position`."""
         return int.from_bytes(self._io.pread(self._file().fd, 8, position), signed=True)
 
     def last_offset_at(self, position: int) -> int:
-        """The last offset of the batch there."""
+        """The last offset of the batch at `position`."""
         data = self._io.pread(self._file().fd, batch.HEADER_SIZE, position)
         return batch.parse_header(data).last_offset
 
@@ -289,7 +289,7 @@ class SegmentReader:
         return self.base_offset + index.floor_time(self._segment.times, timestamp)
 
     def _load(self) -> None:
-        """The indexes as far as the broker has written them; of an active segment that is often nothing."""
+        """Load the indexes as far as the broker has written them; for an active segment that is often nothing."""
         try:
             self._segment.load_indexes(self._io)
         except CorruptLogError:
@@ -297,7 +297,7 @@ class SegmentReader:
 
 
 class OpenPlace:
-    """A segment by its place alone. It is the one that is there when it is opened, with its topic's id as of later."""
+    """A segment known by its place only: the file found there when it is opened. Its topic's id is read later."""
 
     def __init__(self, place: str) -> None:
         self._io = Io()
@@ -320,17 +320,17 @@ class OpenPlace:
 
 
 def _identity(status: os.stat_result, sealed: bool) -> str:
-    """Inodes are used again: where a file grows no more, its size and the time of its last change tell, too."""
+    """The identity of a file. Inode numbers are reused, so a sealed file's size and last change are part of it."""
     if not sealed:
         return str(status.st_ino)
     return f"{status.st_ino}{_SEALED}{status.st_mtime_ns}{_SEALED}{status.st_size}"
 
 
 def partition_at(place: str) -> PartitionReader:
-    """The partition that the segment at a place is, or was, of."""
+    """The partition to which the segment at a place belongs, or belonged."""
     return PartitionReader(Io(), os.path.dirname(place))
 
 
 def opened(place: str) -> OpenPlace:
-    """Raises FileNotFoundError where the segment is gone, OSError."""
+    """Open the segment at a place. Raises FileNotFoundError if it is gone, OSError."""
     return OpenPlace(place)

@@ -1,8 +1,8 @@
-"""How fast logs are compacted while clients are served, where no limit is set.
+"""How fast logs are compacted while clients are served, if no limit is configured.
 
-A compaction at full speed takes processor, memory and disk from those who wait for an answer. So while the event loop
-is busy, the cleaner reads and writes no more than a pace. It must not fall behind for that: a log that is due as soon
-as the one before is clean is cleaned at full speed.
+A compaction at full speed takes processor, memory and disk from clients that wait for an answer. So while the event
+loop is busy, the cleaner limits the rate at which it reads and writes. It must not fall behind because of that: if
+another log is due as soon as one is clean, that log is cleaned at full speed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _BUSY = 0.1
 
 
 class Pace:
-    """`loop_cpu` tells the seconds of CPU that the event loop has used, `clock` those that have gone by."""
+    """`loop_cpu` gives the seconds of CPU that the event loop has used, `clock` the seconds that have passed."""
 
     def __init__(self, loop_cpu: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
         self._loop_cpu, self._clock = loop_cpu, clock
         self._at, self._cpu_at = clock(), loop_cpu()
         self._busy = False
-        #: Whether a log was due as soon as the one before was clean.
+        #: Whether a log was due as soon as the previous one was clean.
         self.behind = False
 
     def bytes_per_second(self) -> float:
-        """What the cleaner may read and write now. Any thread may ask, one at a time."""
+        """The rate at which the cleaner may read and write now. Any thread may call it, one at a time."""
         now = self._clock()
         if now - self._at >= _LOOK_SECONDS:
             cpu = self._loop_cpu()
@@ -40,7 +40,7 @@ class Pace:
 
 
 def cpu_of_this_thread() -> Callable[[], float]:
-    """What tells, in any thread, the seconds of CPU that the calling one has used; 0 where the system cannot tell.
+    """A function that gives, in any thread, the CPU seconds that this thread has used; 0 if the system cannot tell.
 
     Source: pthread_getcpuclockid(3).
     """

@@ -1,16 +1,18 @@
-"""What a vnode remembers of producers (KIP-98, KIP-360, KIP-890): the last five batches of each producer id, and where
-its open transaction begins.
+"""A vnode's memory of producers (KIP-98, KIP-360, KIP-890): the last five batches of each producer id, and where its
+open transaction begins.
 
 The state is a function of the log. A `.snapshot` file, in Kafka's format, saves it as of the offset in its name. Kafka
-saves a producer's last batch only; here a producer has an entry for each batch that is remembered, oldest first, so
-that after a restart, too, a producer may repeat all that it had in flight. A reader that follows Kafka keeps the last.
+saves only a producer's last batch. Here a producer has an entry for each remembered batch, oldest first, so that also
+after a restart a producer may repeat every batch that it had in flight. Kafka's reader would keep the last entry.
 
-Anybody may write under any producer id, so their number is bounded. The one that was silent for longest is forgotten
-first; its next batch is taken as it comes, like that of a producer whose entry has expired. One with an open
-transaction is never forgotten: how many there are is for the transaction coordinator to bound.
+Any client may write under any producer id, so the number of remembered producers is bounded. The producer that was
+silent for longest is forgotten first. Its next batch is accepted with any sequence, like that of a producer whose entry
+has expired. A producer with an open transaction is never forgotten: the transaction coordinator bounds how many there
+are.
 
-A marker ends a transaction. Where epochs grow with each transaction (transaction version 2), it has a higher epoch than
-the batches that it ends: what comes late with the old epoch is fenced. Where they do not, it has the same.
+A marker ends a transaction. With transaction version 2 the epoch grows with each transaction: the marker has a higher
+epoch than the batches that it ends, so that late batches with the old epoch are fenced. In earlier versions the marker
+has the same epoch as the batches.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 
 SUFFIX = ".snapshot"
 _KEPT_BATCHES = 5
-# Producers that one partition remembers: about 4 MB.
+# The most producers that one partition remembers: about 4 MB.
 MOST_PRODUCERS = 5_000
 _MAX_SEQUENCE = 2**31 - 1
 _HEAD = struct.Struct(">hI")
@@ -68,16 +70,16 @@ class ProducerState:
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.undecided = Undecided()
-        #: Of transactions that wait to begin here. They are of this process, and in no snapshot.
+        #: Verifications of transactions that wait to begin here. They belong to this process, and are not in snapshots.
         self.verifications = Verifications()
-        #: Snapshots that `load` has passed over.
+        #: Damaged snapshots that `load` has skipped.
         self.damaged: list[str] = []
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
-        """The batch that this one repeats, or None when it may be appended. A coordinator's batch has no sequence.
+        """The batch that this one repeats, or None if it may be appended. A coordinator's batch has no sequence.
 
-        Raises `KafkaError` INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch
-        without a transaction of a producer that has one open.
+        Raises `KafkaError` INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE if the producer
+        has a transaction open and the batch is not transactional.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -119,13 +121,13 @@ class ProducerState:
         )
 
     def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
-        """Note an appended batch of a producer id."""
+        """Note a batch that a producer id has appended."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
             if len(self.producers) >= MOST_PRODUCERS:
                 self._forget_one()
             producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
-        elif len(self.producers) > MOST_PRODUCERS // 2:  # to the end: the first is the one that is silent for longest
+        elif len(self.producers) > MOST_PRODUCERS // 2:  # move to the end: the first was silent for longest
             self.producers[header.producer_id] = self.producers.pop(header.producer_id)
         if producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
@@ -149,10 +151,10 @@ class ProducerState:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def check_marker(self, marker: Marker, *, new_epoch: bool) -> None:
-        """Whether a marker may be written; `new_epoch` says that it has a higher epoch than what it ends.
+        """Check that a marker may be written; `new_epoch` says that its epoch is higher than that of its batches.
 
-        One that is repeated may be: it ends nothing. Raises `KafkaError` INVALID_PRODUCER_EPOCH for the marker of a
-        producer that was fenced since or, with a new epoch, of an earlier transaction (KIP-890, KIP-1228);
+        A repeated marker may be written: it ends nothing. Raises `KafkaError` INVALID_PRODUCER_EPOCH if the producer
+        was fenced since or, with a new epoch, if the marker is of an earlier transaction (KIP-890, KIP-1228);
         TRANSACTION_COORDINATOR_FENCED.
         """
         producer = self.producers.get(marker.producer_id)
@@ -173,7 +175,7 @@ class ProducerState:
             )
 
     def aborted_by(self, marker: Marker, offset: int) -> AbortedTransaction | None:
-        """What the marker, written at that offset, says to pass over; None if it commits, or ends nothing."""
+        """The transaction that the marker, written at that offset, aborts; None if it commits, or ends nothing."""
         first = self.open_transaction(marker.producer_id)
         if marker.committed or first is None:
             return None
@@ -266,7 +268,7 @@ class ProducerState:
             self.undecided.begin(first)
 
     def clear(self) -> None:
-        """Know of nobody."""
+        """Forget all producers."""
         self.producers.clear()
         self.undecided.clear()
 
@@ -277,7 +279,7 @@ class ProducerState:
         return path
 
     def load(self, io: Io, directory: str, end_offset: int) -> int:
-        """Take the newest whole snapshot up to `end_offset`; the offset that it covers, or 0."""
+        """Load the newest whole snapshot up to `end_offset`; gives the offset that it covers, or 0."""
         self.clear()
         self.damaged = []
         for offset in sorted(snapshot_offsets(io.listdir(directory)), reverse=True):

@@ -1,4 +1,4 @@
-"""Ranges of a log for its readers: where a batch lies, what of it may be sent, and where a time is.
+"""Ranges of a log for its readers: the position of a batch, what may be sent, and look-ups by time.
 
 Raises OSError and CorruptLogError from the files.
 """
@@ -22,12 +22,12 @@ from barnabas.wire import batch
 from barnabas.wire.errors import KafkaError
 
 _KEPT_HINTS = 8
-# What was written so lately is in the page cache.
+# This many bytes at the end of the log are in the page cache, as they were written lately.
 _RECENT_BYTES = 8 * 1024 * 1024
 
 
 class Reader:
-    """Reads below the high watermark. It remembers where the next reads will begin."""
+    """Reads below the high watermark. It remembers where the next reads are likely to begin."""
 
     __slots__ = ("_hints", "_log", "_marks", "_recent")
 
@@ -35,25 +35,25 @@ class Reader:
         self._log = log
         self._marks = marks
         self._hints: dict[int, tuple[Segment, int]] = {}
-        self._recent: dict[int, bool] = {}  # offsets that were read from lately; was the batch there verified?
+        self._recent: dict[int, bool] = {}  # offset of a recent read -> whether the batch there was verified
 
     def forget(self) -> None:
-        """Segments are gone, or are not what they were."""
+        """Forget positions: segments are gone or were replaced."""
         self._hints.clear()
         self._recent.clear()
 
     def find_slice(
         self, offset: int, max_bytes: int, min_one_batch: bool, limit: int, verified: bool
     ) -> tuple[FileSlice | None, int, CrcCheck | None, int]:
-        """A range of one segment file, what is left of what may be read, what is to be run before it is sent, and the
-        offset behind the range.
+        """A range of one segment file, the readable bytes that it leaves out, the check to run before it is sent, and
+        the offset behind the range.
 
-        See `Vnode.read`; `limit` is where it ends at the latest.
+        See `Vnode.read`; the range ends at `limit` at the latest.
         """
         log, marks = self._log, self._marks
         io = log.io
         hint = self._hints.get(offset)
-        # A hint at the end of a segment is of use only while that segment grows.
+        # A hint at the end of a segment is useful only while that segment grows.
         if hint is not None and hint[1] < hint[0].size:
             segment, start = hint
             file = log.cache.get(segment)
@@ -88,7 +88,7 @@ class Reader:
             behind = marks.high_watermark
             self._remember(behind, segment, end)
         elif end < segment.size:
-            # The reader asks next for the batch after this range: its base offset stands there.
+            # The reader will ask next for the batch after this range: read its base offset.
             data = io.pread(file.fd, 8, end)
             if len(data) == 8:
                 behind = int.from_bytes(data)
@@ -105,7 +105,7 @@ class Reader:
             del hints[next(iter(hints))]
 
     def _locate(self, offset: int) -> tuple[Segment, OpenFile, int]:
-        """Segment, file and position of the first batch that ends at or after `offset`; else the end of the log."""
+        """Segment, file and position of the first batch that ends at or after `offset`, or of the log's end."""
         log = self._log
         number = max(bisect_right(log.bases, offset) - 1, 0)
         while True:
@@ -117,7 +117,7 @@ class Reader:
                 try:
                     found = segment.find(log.io, file, offset, segment.size)
                 except CorruptLogError:
-                    # The index misled: build it anew. If the log itself is damaged, that raises.
+                    # The index was wrong: rebuild it. If the log itself is damaged, that raises.
                     log.rebuild_indexes(segment)
                     found = segment.find(log.io, file, offset, segment.size)
                 if found is not None:
@@ -127,7 +127,7 @@ class Reader:
                 return segment, file, segment.size
 
     def _verify(self, segment: Segment, file: OpenFile, offset: int, position: int) -> None:
-        """Look at the batch from which a reader reads a second time: its CRC may be why. Raises CorruptLogError."""
+        """Check a batch that is read for a second time: a wrong CRC may be the reason. Raises CorruptLogError."""
         if self._recent.get(offset):
             return
         if offset in self._recent:
@@ -144,9 +144,9 @@ class Reader:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Those that have offsets from `start` up to `end`, in the order of their markers.
+        """The aborted transactions with offsets from `start` up to `end`, in the order of their markers.
 
-        Raises CorruptLogError, with the segment, where an index says what is not in the log.
+        Raises CorruptLogError, with the segment, if an index contradicts the log.
         """
         log = self._log
         found: list[AbortedTransaction] = []
@@ -162,7 +162,9 @@ class Reader:
         return found
 
     def aborted_limit(self, start: int, end: int, most: int) -> int:
-        """Up to where, from `start` to at most `end`, at most `most` markers abort. Raises CorruptLogError as above."""
+        """The end, at most `end`, of a range from `start` with at most `most` abort markers. Raises CorruptLogError as
+        above.
+        """
         log = self._log
         for segment in log.aborting_from(start):
             if segment.base_offset >= end:
@@ -174,13 +176,13 @@ class Reader:
         return end
 
     def _verify_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
-        """The file has no CRC: see that the entry's marker, and a batch that may begin its transaction, are where it
-        says."""
+        """Compare an entry with the log, as the index has no CRC: the entry's marker, and a batch that may begin its
+        transaction, must be where it says."""
         log = self._log
         file = log.cache.get(segment)
         place = segment.find(log.io, file, entry.last_offset, segment.size)
         if place is None or place[1] > entry.last_offset:
-            return  # the marker was damaged and set aside: what it said is known from here alone
+            return  # the marker was damaged and set aside: only the index still knows it
         data = log.io.pread(file.fd, place[2], place[0])
         try:
             marker = batch.marker_of(data) if batch.parse_header(data).is_control else None
@@ -200,7 +202,7 @@ class Reader:
     # -- times -------------------------------------------------------------------------------------------------------
 
     def time_scan(self, segment: Segment, timestamp: int) -> SegmentScan | None:
-        """What to look at in a segment for the first readable record at or after `timestamp`; None for nothing."""
+        """The scan of a segment for the first readable record at or after `timestamp`; None if it cannot have one."""
         log, marks = self._log, self._marks
         io = log.io
         newest, at = segment.newest(io)
@@ -217,7 +219,7 @@ class Reader:
         return SegmentScan(io, segment, file, found[0], end, timestamp, log.start_offset, marks.high_watermark)
 
     def newest_timestamp(self) -> int:
-        """The newest timestamp of all records; -1 in a log without timestamps."""
+        """The newest timestamp of all records; -1 if the log has no timestamps."""
         newest = -1
         for segment in self._log.segments:
             timestamp, at = segment.newest(self._log.io)

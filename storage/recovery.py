@@ -1,10 +1,10 @@
-"""What an unclean stop leaves, made whole: torn batches cut off, damage set aside, indexes rebuilt, epochs and
-producers brought in line.
+"""Recovery after an unclean stop: torn batches are cut off, damage is set aside, indexes are rebuilt, and the state of
+leader epochs and producers is made to match the log.
 
-Works on the files of one partition, before its vnode has them open. Everything below the recovery point was flushed and
-is taken as it is; everything above is read with its CRC. A segment that ends at the recovery point is looked at, too:
-it may have been rolled after the flush, and its indexes not be synced. What is damaged costs what is damaged:
-`storage.salvage` finds where whole batches begin again. Each finding is told: `log.cut` for a torn tail of the last
+It works on the files of one partition, before its vnode opens them. Everything below the recovery point was flushed and
+is trusted; everything above is read and its CRC checked. A segment that ends at the recovery point is checked, too: it
+may have been rolled after the flush, so its indexes may not be synced. Only the damaged batches are lost:
+`storage.salvage` finds where whole batches begin again. Each finding is reported: `log.cut` for a torn tail of the last
 segment, `log.damaged` for anything else.
 """
 
@@ -73,7 +73,7 @@ def list_segments(io: Io, directory: str) -> list[Segment]:
 
 
 def needs_repair(io: Io, directory: str) -> bool:
-    """Whether a folder, though stopped cleanly, lacks an index or a snapshot that covers it. Opens no file."""
+    """Whether a folder lacks an index or a covering snapshot, though the stop was clean. Opens no file."""
     names = set(io.listdir(directory))
     logs = [name for name in names if name.endswith(LOG_SUFFIX)]
     if any(name.endswith(_LEFTOVERS) for name in names):
@@ -88,7 +88,7 @@ def needs_repair(io: Io, directory: str) -> bool:
 
 
 def untouched_end(io: Io, directory: str, recovery_point: int) -> int | None:
-    """Where a log ends that was never written to, so that nothing is to be recovered; else None. Opens no file."""
+    """The end of a log that was never written to, so that it needs no recovery; else None. Opens no file."""
     names = io.listdir(directory)
     logs = [name for name in names if name.endswith(LOG_SUFFIX)]
     if len(logs) != 1 or not logs[0][:20].isdigit():
@@ -108,9 +108,9 @@ def recover_partition(
     tell: Tell = tell_logging,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
-    """Mend one partition folder; its log end offset. A folder in order is read, not written. Raises OSError.
+    """Recover one partition folder; gives its log end offset. A folder in order is only read. Raises OSError.
 
-    `progress` hears, batch by batch, how many bytes of how many are read.
+    `progress` gets, batch by batch, the bytes read so far and the bytes to read.
     """
     changed = _remove_leftovers(io, directory)
     segments = list_segments(io, directory)
@@ -140,7 +140,7 @@ def recover_partition(
         sync_path(io, epochs.path)
         changed = True
     for offset in snapshot_offsets(io.listdir(directory)):
-        # A snapshot that knows of batches that are lost would take them for duplicates when they are sent again.
+        # A snapshot that covers lost batches would make the vnode reject them as duplicates when they are sent again.
         if offset > (end_offset if hole is None else hole):
             io.unlink(snapshot_path(directory, offset))
             changed = True
@@ -172,7 +172,7 @@ def _tell_rebuilt(directory: str, path: str, tell: Tell) -> None:
 
 
 def _first_doubted(segments: list[Segment], recovery_point: int, end_offset: int) -> int | None:
-    """Where the first segment begins whose `.txnindex` may not be on disk as it was; None if all are."""
+    """The base offset of the first segment whose `.txnindex` may not be wholly on disk; None if all are."""
     if end_offset <= recovery_point:
         return None
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
@@ -180,7 +180,7 @@ def _first_doubted(segments: list[Segment], recovery_point: int, end_offset: int
 
 
 def _rewrite_aborted(io: Io, directory: str, first: int, aborted: list[AbortedTransaction]) -> None:
-    """Let the segments from the offset `first` on have these aborted transactions in their indexes."""
+    """Write these aborted transactions into the indexes of the segments from the offset `first` on."""
     segments = [segment for segment in list_segments(io, directory) if segment.base_offset >= first]
     bases = [segment.base_offset for segment in segments]
     found = [TransactionIndex() for _ in segments]
@@ -200,7 +200,7 @@ def _replay_mending(
     epochs: LeaderEpochs,
     tell: Tell,
 ) -> list[AbortedTransaction]:
-    """`replay_producers`; it may meet damage below the recovery point, where nobody has looked yet."""
+    """Run `replay_producers`, and repair damage that it meets below the recovery point, which was not checked yet."""
     segments = list_segments(io, directory)
     for _ in range(len(segments) + 1):
         try:
@@ -218,7 +218,7 @@ def _replay_mending(
 
 
 def kept_end(io: Io, directory: str, recovery_point: int) -> int:
-    """The log end offset that `recover_partition` would give. For readers: nothing is written."""
+    """The log end offset that `recover_partition` would give. For readers: it writes nothing."""
     segments = list_segments(io, directory)
     end_offset = segments[0].base_offset if segments else 0
     for number, segment in enumerate(segments):
@@ -236,7 +236,7 @@ def kept_end(io: Io, directory: str, recovery_point: int) -> int:
 def replay_producers(
     io: Io, segments: list[Segment], producers: ProducerState, from_offset: int, end: int | None = None
 ) -> Iterator[AbortedTransaction]:
-    """Bring `producers` from `from_offset` to the end of the log, or to `end`, by its batch headers and markers.
+    """Update `producers` from the batch headers and markers between `from_offset` and the log's end, or `end`.
 
     Gives the aborted transactions that it meets. Raises CorruptLogError.
     """
@@ -261,7 +261,7 @@ def replay_producers(
                     if aborted is not None:
                         yield aborted
                 if end is not None and header.last_offset + 1 >= end:
-                    return  # what lies behind may be half written
+                    return  # what follows may be half written
         except (CorruptLogError, KafkaError) as error:
             raise CorruptLogError(str(error), segment) from None
 
@@ -269,7 +269,7 @@ def replay_producers(
 def _replay_batch(
     io: Io, file: OpenFile, position: int, header: batch.BatchHeader, producers: ProducerState
 ) -> AbortedTransaction | None:
-    """A producer's batch, or the marker of its transaction; what it aborts."""
+    """Note a producer's batch or marker. Gives the transaction that a marker aborts."""
     if not header.is_control:
         producers.record(header, header.base_offset, header.max_timestamp)
         return None
@@ -294,7 +294,7 @@ def _remove_leftovers(io: Io, directory: str) -> bool:
 
 
 def _indexes_mended(io: Io, segment: Segment, config: LogConfig) -> bool:
-    """Rebuild the indexes of a flushed segment if they are absent or not credible. False if its log is damaged."""
+    """Rebuild the indexes of a flushed segment if they are absent or not credible. False if the log is damaged."""
     try:
         segment.load_indexes(io)
     except CorruptLogError:
@@ -310,9 +310,9 @@ def _indexes_mended(io: Io, segment: Segment, config: LogConfig) -> bool:
 
 
 class _Scan(NamedTuple):
-    """What there is in a segment: the damage with the offset of what follows it (None at the end), where the last whole
-    batch ends and the offset after it, and the offset that the segment ends with when it is mended, with the batch that
-    makes it so."""
+    """The findings in a segment: each damage with the offset of what follows it (None at the end); where the last whole
+    batch ends and the offset after it; and the offset where the repaired segment ends, with the batch that fills up to
+    there."""
 
     position: int
     damages: list[tuple[Damage, int | None]]
@@ -322,8 +322,8 @@ class _Scan(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """What has become of a segment: where it ends, where its own batches do, and whether any file had to be written or
-    synced. Between the two offsets is an empty batch in the place of lost ones."""
+    """The result for a segment: the offset where it ends, the offset where its own batches end, and whether any file
+    had to be written or synced. Between the two offsets an empty batch replaces lost ones."""
 
     end_offset: int
     whole_end: int
@@ -338,7 +338,7 @@ def _scan(
     following: int | None,
     each: Callable[[int, batch.BatchHeader], None] = lambda position, header: None,
 ) -> _Scan:
-    """Look at the segment from the recovery point on; `each` is called for every whole batch. It is not indexed yet."""
+    """Read the segment from the recovery point on; `each` is called for every whole batch. Nothing is indexed yet."""
     file_size = segment.size
     known = known_boundaries(io, segment)
     position, expected = _trusted_start(io, segment, file, recovery_point)
@@ -362,7 +362,7 @@ def _scan(
         position, expected, is_empty = at + header.size_in_bytes, header.last_offset + 1, False
     fill, whole_end = b"", expected
     if any(damage.reason != ZEROS for damage, _ in damages):
-        # Offsets that were acknowledged must not be given out again, and a segment is never empty but at the end.
+        # Acknowledged offsets must not be assigned again, and only the last segment may be empty.
         upto = recovery_point if following is None else following if is_empty else 0
         if expected < upto <= segment.base_offset + MAX_RELATIVE_OFFSET:
             fill, expected = filler(expected, upto), upto
@@ -381,10 +381,10 @@ def recover_segment(
     beside: Segment | None = None,
     read: Callable[[int], None] = lambda position: None,
 ) -> Recovered:
-    """Check and index the segment from the recovery point on, and set aside what is damaged in it.
+    """Check and index the segment from the recovery point on, and set its damage aside.
 
-    If others read it, it is mended `beside` it: as that segment, which has a size then. `read` hears up to where it is
-    read. Raises OSError.
+    If others read the segment, the repaired one is written `beside` it: as that segment, which then has a size. `read`
+    gets the position read so far. Raises OSError.
     """
     file = OpenFile(io, segment.path(), os.O_RDWR)
     file_size = segment.size
@@ -428,7 +428,7 @@ def recover_segment(
         changed = True
     elif (
         scan.end_offset > recovery_point or following == recovery_point
-    ):  # a kill may have left them in the page cache only
+    ):  # after a kill they may be in the page cache only
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             sync_path(io, segment.path(suffix))
     segment.index = segment.times = None
@@ -436,19 +436,19 @@ def recover_segment(
 
 
 def _is_shared(io: Io, segment: Segment) -> bool:
-    """Whether another directory has the file, too: an import has linked it, and the other one must stay as it is."""
+    """Whether the file is linked in another directory, by an import; that directory must not change."""
     return io.stat(segment.path()).st_nlink > 1
 
 
 def _copy_aborted(io: Io, segment: Segment, mended: Segment) -> None:
-    """What the index says of aborted transactions is true of the mended segment, too."""
+    """Copy the index of aborted transactions, which is true of the repaired segment, too."""
     with contextlib.suppress(FileNotFoundError):
         data = read_file(io, segment.path(TXN_INDEX_SUFFIX))
         write_file(io, mended.path(TXN_INDEX_SUFFIX), data, sync=False, sync_data=True)
 
 
 def _between(damages: list[Damage], file_size: int) -> list[tuple[int, int]]:
-    """What is left of a file without the damaged ranges."""
+    """The ranges of a file without the damaged ones."""
     starts = [0, *(damage.end for damage in damages)]
     ends = [*(damage.position for damage in damages), file_size]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
@@ -457,11 +457,11 @@ def _between(damages: list[Damage], file_size: int) -> list[tuple[int, int]]:
 def _tell_damage(
     io: Io, segment: Segment, file: OpenFile, scan: _Scan, recovery_point: int, following: int | None, tell: Tell
 ) -> None:
-    """Keep the damaged bytes under another name, and say so."""
+    """Keep the damaged bytes under another name, and report it."""
     topic, partition = parse_partition_name(os.path.basename(segment.directory)) or (segment.directory, -1)
     for damage, next_offset in scan.damages:
         if damage.reason == ZEROS and following is None:
-            continue  # room that was reserved behind the log
+            continue  # zeros reserved behind the log
         torn = following is None and next_offset is None and damage.first_offset >= recovery_point
         if next_offset is None:
             next_offset = scan.end_offset if following is None else following
@@ -483,9 +483,9 @@ def _tell_damage(
 
 
 def _trusted_start(io: Io, segment: Segment, file: OpenFile, recovery_point: int) -> tuple[int, int]:
-    """Where the check begins, and the least offset that may stand there.
+    """The position where the check begins, and the least offset that may be there.
 
-    The last indexed batch below the recovery point, if the index holds; else the beginning.
+    It is the last indexed batch below the recovery point if the index is right, else the beginning.
     """
     try:
         if recovery_point > segment.base_offset:

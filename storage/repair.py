@@ -1,6 +1,7 @@
-"""The mending of a damaged segment while others read it: what is whole in it is written beside it, and takes its place.
+"""The repair of a damaged segment while others read it: its whole batches are written to a new segment, which takes its
+place.
 
-Begins with `LocalVnode.begin_repair`, ends with `end_repair`.
+It begins with `LocalVnode.begin_repair` and ends with `end_repair`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class RepairJob:
 
     def __init__(self, io: Io, damaged: Segment, following: int, config: LogConfig, tell: Tell) -> None:
         self.damaged = damaged
-        #: What takes the place of the damaged one; without a size if the log was whole, and only its indexes were not.
+        #: The segment that replaces the damaged one. It has no size if the log was whole and only its indexes were not.
         self.mended = Segment(
             damaged.directory, damaged.base_offset, created_ms=damaged.created_ms, mark=CLEANED_SUFFIX
         )
@@ -29,7 +30,7 @@ class RepairJob:
         self._tell = tell
 
     def run(self) -> None:
-        """Raises OSError."""
+        """Write the repaired segment. Raises OSError."""
         io, damaged = self._io, self.damaged
         looked_at = Segment(damaged.directory, damaged.base_offset, size=damaged.size)
         looked_at.size = min(damaged.size, io.stat(damaged.path()).st_size)

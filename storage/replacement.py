@@ -1,17 +1,18 @@
-"""New segments in the place of old ones, all or none: Kafka's protocol of `.cleaned` and `.swap` files.
+"""Replace old segments by new ones, all or none: Kafka's protocol of `.cleaned` and `.swap` files.
 
     written: 0.log.cleaned 9.log.cleaned, synced       the old ones are the log
     -> from the last to the first: .cleaned -> .swap   the old ones, until no `.log.cleaned` is left; then the new ones
     -> the old ones -> .deleted                        the new ones
     -> from the first to the last: .swap -> the name in the log
 
-Of the files of one segment the log is renamed last, so it stands for its indexes. Names in one folder reach the disk in
-the order in which they were changed, as file systems with a journal keep it; so what holds for a kill holds for a loss
-of power, and no fsync is needed between the steps. `settle` is what the next start does.
+Of the files of one segment the log is renamed last, so a log under its new name implies its indexes. File systems with
+a journal write names of one folder to disk in the order of the changes. So a loss of power leaves what a kill leaves,
+and no fsync is needed between the steps. The next start calls `settle`.
 
-Which old segments a cut replacement is about, its `.swap` files say: those that begin within the offsets of the new
-ones. So the new ones begin at the offset of the first old one, and end behind the beginning of the last old one; who
-leaves out records at the end puts an empty batch there (`storage.salvage.filler`), which keeps the offsets used, too.
+After an interrupted replacement, the `.swap` files show which old segments it replaces: those that begin within the
+offsets of the new ones. So the new ones must begin at the offset of the first old one, and end behind the beginning of
+the last old one. If records at the end are left out, an empty batch (`storage.salvage.filler`) replaces them; it also
+keeps their offsets used.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class HalfReplacedError(Exception):
 
 
 def swap(io: Io, old: Sequence[Segment], new: Sequence[Segment]) -> list[str]:
-    """Put `new`, which are `.cleaned`, in the place of `old`. The files to delete.
+    """Put `new` segments, which are `.cleaned`, in the place of `old`. Gives the files to delete.
 
-    The names are the caller's to sync. Raises OSError; then the old segments are the log. Raises HalfReplacedError if
-    that is not so any more.
+    The caller syncs the names. Raises OSError; then the old segments are still the log. Raises HalfReplacedError if
+    they no longer are.
     """
     directory = new[0].directory
-    # What an attempt that failed has left: as long as a `.log.cleaned` is there, no `.swap` after it is finished.
+    # Files of a failed attempt: as long as a `.log.cleaned` exists, no `.swap` after it is finished.
     _sweep(io, directory, keep=(os.path.basename(segment.path(suffix)) for segment in new for suffix in _SUFFIXES))
     committed = False
     doomed = []
@@ -78,18 +79,18 @@ def swap(io: Io, old: Sequence[Segment], new: Sequence[Segment]) -> list[str]:
 
 
 def discard_cleaned(io: Io, directory: str) -> None:
-    """Give up new segments that are not in the log yet. What cannot be unlinked now, the next replacement unlinks."""
+    """Give up new segments that are not in the log yet. If one cannot be unlinked, the next replacement does it."""
     with contextlib.suppress(OSError):
         _sweep(io, directory)
 
 
 def sweep_unplaced(io: Io, directory: str) -> None:
-    """Give up new segments that are not in the log yet, of a log that is whole. Raises OSError."""
+    """Give up new segments that are not in the log yet, if the log is whole. Raises OSError."""
     _sweep(io, directory)
 
 
 def _sweep(io: Io, directory: str, keep: Iterable[str] = ()) -> None:
-    """Unlink what is `.cleaned` or `.swap`: the `.log.swap` first, as a `.log.cleaned` says not to finish them."""
+    """Unlink `.cleaned` and `.swap` files: the `.log.swap` first, as a `.log.cleaned` says not to finish them."""
     kept = set(keep)
     found = [name for name in io.listdir(directory) if (match := _SEGMENT_FILE.fullmatch(name)) and match[3]]
     for name in sorted(found, key=lambda name: not name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
@@ -105,18 +106,18 @@ def _rename(io: Io, segment: Segment, mark: str, to: str) -> None:
         try:
             io.replace(source, segment.path(suffix))
         except FileNotFoundError:
-            if suffix != TXN_INDEX_SUFFIX:  # there is none where no transaction was aborted
+            if suffix != TXN_INDEX_SUFFIX:  # there is none if no transaction was aborted
                 raise
 
 
 def settle(io: Io, directory: str) -> bool:
-    """Finish or undo a replacement that a crash has cut; whether there was one. Raises OSError."""
+    """Finish or undo a replacement that a crash has interrupted; whether there was one. Raises OSError."""
     files = [found for name in io.listdir(directory) if (found := _SEGMENT_FILE.fullmatch(name))]
     if not any(found[3] for found in files):
         return False
     cleaned = [int(found[1]) for found in files if (found[2], found[3]) == ("log", CLEANED_SUFFIX)]
     swaps = sorted(int(found[1]) for found in files if (found[2], found[3]) == ("log", SWAP_SUFFIX))
-    # The last one was renamed first: those before the first `.cleaned` are of a replacement that was whole.
+    # The last one was renamed first: those before the first `.cleaned` belong to a complete replacement.
     whole = [Segment(directory, base, mark=SWAP_SUFFIX) for base in swaps if not cleaned or base < min(cleaned)]
     if whole:
         end = _end_of(io, whole[-1])
@@ -130,11 +131,11 @@ def settle(io: Io, directory: str) -> bool:
 
 
 def place(io: Io, segment: Segment) -> None:
-    """Give the files of a `.swap` segment their names. Indexes that it does not have are made anew."""
+    """Give the files of a `.swap` segment their names. Missing indexes are rebuilt."""
     base = Segment(segment.directory, segment.base_offset)
     for suffix in INDEX_SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
-            io.unlink(base.path(suffix))  # its positions are not those of the new log
+            io.unlink(base.path(suffix))  # its positions do not match the new log
         with contextlib.suppress(FileNotFoundError):
             io.replace(segment.path(suffix), base.path(suffix))
     io.replace(segment.path(), base.path())

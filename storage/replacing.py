@@ -1,7 +1,7 @@
-"""Segments that others take the place of: compaction, and damage that is set aside.
+"""Replacing segments of a log: for compaction, and to set damage aside.
 
-Both work in the same way: `begin` gives a job that runs in a thread on files of its own, and `end` puts what it made in
-the place of the old segments, on the event loop. One of them is under way at a time. Readers of an old segment go on.
+Both work in the same way: `begin` gives a job that runs in a thread on files of its own, and `end`, on the event loop,
+puts its files in the place of the old segments. Only one of them runs at a time. Readers of an old segment go on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ReplacingLog(LocalLog):
     def replace(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
         """Put new segments in the place of old ones: see `Log.replace`. Raises ValueError, StorageError.
 
-        What is cut in its middle by an error that passes, the next use finishes.
+        If a transient error interrupts it midway, the next use of the log finishes it.
         """
         opened = self._opened or self._load()
         if opened.marks.segment in old:
@@ -77,7 +77,7 @@ class ReplacingLog(LocalLog):
         return found
 
     def begin_compaction(self, now_ms: int, limits: CompactionLimits) -> LocalCompaction | None:
-        """See `Vnode`. An active segment that `max.compaction.lag.ms` does not let wait any longer is rolled first."""
+        """See `Vnode`. If `max.compaction.lag.ms` requires cleaning the active segment, that is rolled first."""
         if not self._config.compacts:
             return None
         opened = self._opened or self._load()
@@ -105,7 +105,7 @@ class ReplacingLog(LocalLog):
 
     def _end_compaction(self, job: LocalCompaction, error: Exception | None) -> bool:
         opened = self._opened
-        if self._compacting is not job or opened is None:  # gone offline, deleted or resigned: who comes next sweeps
+        if self._compacting is not job or opened is None:  # gone offline, deleted or resigned: the next owner sweeps
             return False
         goes_on = False
         try:
@@ -120,7 +120,7 @@ class ReplacingLog(LocalLog):
         return goes_on
 
     def _place(self, opened: Opened, job: LocalCompaction) -> bool:
-        """Whether the log still has the segments that were cleaned; then the new ones are in their place."""
+        """Put the new segments in place if the log still has the old ones; whether it had."""
         assert job.made is not None
         old, new = job.made
         if not set(old) <= set(opened.log.segments):
@@ -135,7 +135,7 @@ class ReplacingLog(LocalLog):
         return True
 
     def _finish(self, opened: Opened, job: LocalCompaction, error: Exception | None) -> None:
-        """A compaction is at its end, one way or the other. Raises StorageError."""
+        """End a compaction, with or without success. Raises StorageError."""
         if job.is_done:
             self.cleaned_to = job.figures.to_offset
             return
@@ -151,7 +151,7 @@ class ReplacingLog(LocalLog):
     # -- damage ------------------------------------------------------------------------------------------------------
 
     def _failed(self, action: str, error: OSError | CorruptLogError) -> StorageError:
-        """What to raise for what a part has raised."""
+        """The exception to raise for an error of a part."""
         return self._met_damage(error) if isinstance(error, CorruptLogError) else self.refused(action, error)
 
     @contextlib.contextmanager
@@ -167,7 +167,7 @@ class ReplacingLog(LocalLog):
         opened.log.rebuild_aborted(error.segment)
 
     def _met_damage(self, error: CorruptLogError) -> StorageError:
-        """A segment's bytes are no batches: have them set aside. What to raise meanwhile."""
+        """Have damaged bytes of a segment set aside. Gives the exception to raise meanwhile."""
         segments = self._opened.log.segments if self._opened is not None else []
         for segment in [error.segment] if error.segment is not None else segments:
             if self.on_damage is None:
@@ -189,14 +189,14 @@ class ReplacingLog(LocalLog):
             self.on_damage = repairs
 
     def begin_repair(self, segment: Segment) -> RepairJob | None:
-        """What it takes to mend a segment; None when it is no longer there. Ends with `end_repair`.
+        """A job that repairs a segment; None if it is no longer there. Ends with `end_repair`.
 
-        The active segment is rolled first, and all that it holds is flushed. Raises StorageError.
+        If the segment is active, it is rolled and flushed first. Raises StorageError.
         """
         opened = self._opened
         if opened is None or segment not in opened.log.segments or self._repairing is not None:
             return None
-        if self._compacting is not None:  # it ends soon; whoever meets the damage again has it mended
+        if self._compacting is not None:  # it ends soon; the next reader of the damage starts the repair
             self._compacting.stop()
             return None
         log, marks = opened.log, opened.marks
@@ -214,13 +214,13 @@ class ReplacingLog(LocalLog):
         return self._begun(RepairJob(self._io, segment, following, self._config, self._tell))
 
     def _leave_old_segment(self, opened: Opened) -> None:
-        """The high watermark at the end of a segment is at the beginning of the next one, too."""
+        """Move the high watermark's position from the end of a segment to the beginning of the next one."""
         marks, active = opened.marks, opened.log.active
         if marks.high_watermark == active.base_offset:
             marks.advance(marks.high_watermark, active, 0)
 
     def end_repair(self, job: RepairJob, error: OSError | None = None) -> bool:
-        """`job` has run: readers get the mended segment. With an error all is as before; false then."""
+        """`job` has run: readers get the repaired segment. With an error all is as before, and this gives false."""
         try:
             return self._end_repair(job, error)
         finally:
@@ -251,7 +251,7 @@ class ReplacingLog(LocalLog):
         return True
 
     def repair(self, segment: Segment) -> None:
-        """Mend a segment on the spot, for callers without an event loop. Raises StorageError."""
+        """Repair a segment on the spot, for callers without an event loop. Raises StorageError."""
         job = self.begin_repair(segment)
         if job is None:
             return

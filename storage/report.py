@@ -17,5 +17,5 @@ class Tell(Protocol):
 
 
 def tell_logging(event: str, /, **fields: object) -> None:
-    """For users of storage that have no log of their own."""
+    """A `Tell` for users of storage without a log of their own."""
     _log.warning(told(event, fields))

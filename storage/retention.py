@@ -1,4 +1,4 @@
-"""Which segments the delete policy no longer wants: by the age of their newest record, and by the size of the log."""
+"""Which segments the delete policy removes: by the age of their newest record, and by the size of the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from barnabas.storage.log import Log
 
 
 def expired(log: Log, high_watermark: int, now_ms: int) -> int:
-    """How many of the oldest segments are to go. If that is all, there is a new one after them. Raises OSError."""
+    """How many of the oldest segments to delete. If that is all, a new one was rolled after them. Raises OSError."""
     count = max(_by_time(log, high_watermark, now_ms), _by_size(log, high_watermark))
     if count and count == len(log.segments):
         try:
@@ -15,7 +15,7 @@ def expired(log: Log, high_watermark: int, now_ms: int) -> int:
         except OSError as error:
             if fault_of(error) is Fault.OFFLINE:
                 raise
-            return count - 1  # no room for a new one: the last one stays until the others have gone
+            return count - 1  # no room for a new one: the last one stays until the others are deleted
     return count
 
 

@@ -1,12 +1,12 @@
-"""What is whole in a segment with damaged bytes, and how the damage is set aside.
+"""Find the whole batches in a segment with damaged bytes, and set the damage aside.
 
-Reading goes on only where a batch is known to begin: at an entry of the offset index as it lies on disk, if the batch
-there has a right CRC and ends with the entry's offset; after a batch whose CRC is right (which proves its length) but
-whose offsets are not; at the next segment. Never at bytes that look like a batch: a payload may hold such bytes.
+Reading goes on only where a batch is known to begin: at an entry of the offset index on disk, if the batch there has a
+right CRC and ends with the entry's offset; after a batch whose CRC is right (which proves its length) but whose offsets
+are not; at the next segment. Bytes that look like a batch are not enough: a payload may hold such bytes.
 
-The damaged bytes are kept as `<segment>.log.damaged-<n>`, which neither Kafka nor anything here reads, synced. Then the
-whole batches are written anew as a segment of the same base offset, synced, and take its place as
-`storage.replacement` does it. The offsets of the damaged ones become a gap.
+The damaged bytes are kept, synced, as `<segment>.log.damaged-<n>`, which neither Kafka nor anything here reads. Then
+the whole batches are written to a new segment of the same base offset, which is synced and takes the old one's place by
+`storage.replacement`. The offsets of the damaged batches become a gap.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from barnabas.wire.crc import crc32c
 from barnabas.wire.errors import KafkaError
 
 DAMAGED_MARK = ".damaged-"
-#: The most files with damaged bytes that are kept of a partition, and the most bytes in them; the oldest go first.
+#: The most files with damaged bytes that are kept per partition, and the most bytes in them. The oldest go first.
 KEPT_FILES = 20
 KEPT_BYTES = 1 << 30
 ZEROS = "zeros"
 
 _PIECE = 1 << 20
-# What the CRC of a batch covers begins here.
+# The CRC of a batch covers its bytes from this position on.
 _CRC_FROM = 21
 
 
 class Damage(NamedTuple):
-    """Bytes [position, end) of a segment are no batches that can be kept; the first offset that they may have held."""
+    """Bytes [position, end) of a segment that cannot be kept; and the first offset that they may have held."""
 
     position: int
     end: int
@@ -45,7 +45,7 @@ class Damage(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A whole batch after a gap: the batch after it tells whether its base offset is right."""
+    """A whole batch after a gap. The batch after it shows whether its base offset is right."""
 
     position: int
     header: batch.BatchHeader
@@ -53,7 +53,7 @@ class _Held(NamedTuple):
 
 
 def known_boundaries(io: Io, segment: Segment) -> list[tuple[int, int]]:
-    """(position, last offset) of the batches that the offset index on disk names, by position. Nothing is verified."""
+    """(position, last offset) of the batches in the offset index on disk, by position. Nothing is verified."""
     try:
         data = read_file(io, segment.path(INDEX_SUFFIX))
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def whole_batches(
 ) -> Iterator[tuple[int, batch.BatchHeader] | Damage]:
     """Position and header of every batch from `position` on that can be kept, and the damage between them, in order.
 
-    `expected` is the least offset that may stand there, `following` the base offset of the next segment.
+    `expected` is the least offset that may be there, `following` the base offset of the next segment.
     """
     source = _Source(io, file, file_size)
     boundaries = list(known)
@@ -140,7 +140,7 @@ class _Source:
         return 0
 
     def is_zero(self, position: int) -> bool:
-        """Whether nothing but zeros follow."""
+        """Whether only zeros follow."""
         while position < self._end:
             data = self._io.pread(self._file.fd, min(_PIECE, self._end - position), position)
             if not data or data.count(0) != len(data):
@@ -150,7 +150,7 @@ class _Source:
 
 
 def _misplaced(segment: Segment, header: batch.BatchHeader, expected: int, following: int | None) -> str | None:
-    """Why a batch with a right CRC cannot stand where it does; its offsets lie outside the CRC."""
+    """Why a batch with a right CRC cannot be where it is: the CRC does not cover its offsets."""
     if header.last_offset_delta < 0:
         return f"last offset delta {header.last_offset_delta}"
     if header.base_offset < expected:
@@ -170,7 +170,7 @@ def _next_boundary(
     expected: int,
     following: int | None,
 ) -> int:
-    """Where the next batch that is known for certain begins, or the end of the file."""
+    """Where the next batch begins that is known for certain, or the end of the file."""
     for start, last_offset in boundaries:
         if position < start < source._end:
             with contextlib.suppress(KafkaError):
@@ -181,7 +181,7 @@ def _next_boundary(
 
 
 def is_torn_batch(io: Io, file: OpenFile, damage: Damage) -> bool:
-    """Whether the damage is what is left of one batch, which a power loss or a kill cut short."""
+    """Whether the damage is the beginning of one batch that a power loss or a kill cut short."""
     data = io.pread(file.fd, batch.HEADER_SIZE, damage.position)
     if len(data) < batch.HEADER_SIZE:
         return True
@@ -189,7 +189,7 @@ def is_torn_batch(io: Io, file: OpenFile, damage: Damage) -> bool:
 
 
 def filler(base_offset: int, next_offset: int) -> bytes:
-    """An empty batch that takes up the offsets up to `next_offset`, so that none of them is given out again."""
+    """An empty batch that takes up the offsets up to `next_offset`, so that none of them is assigned again."""
     fields = (0, next_offset - base_offset - 1, -1, -1, -1, -1, -1, 0)
     crc = crc32c(batch.HEADER.pack(0, 0, 0, 0, 0, *fields)[_CRC_FROM:])
     length = batch.HEADER_SIZE - batch.LOG_OVERHEAD
@@ -197,14 +197,14 @@ def filler(base_offset: int, next_offset: int) -> bytes:
 
 
 def set_aside(io: Io, segment: Segment, file: OpenFile, start: int, end: int) -> str:
-    """Keep bytes [start, end) under a name of their own, synced; its name. Raises OSError."""
+    """Keep bytes [start, end) in a file of their own, synced. Gives its name. Raises OSError."""
     kept = _kept(io, segment.directory)
     taken = {name for name, _ in kept}
     number = 1
     stem = f"{segment.base_offset:020d}{LOG_SUFFIX}{DAMAGED_MARK}"
     while f"{stem}{number}" in taken:
         if _holds(io, os.path.join(segment.directory, f"{stem}{number}"), file, start, end):
-            return f"{stem}{number}"  # an earlier attempt has come so far
+            return f"{stem}{number}"  # an earlier attempt has written it
         number += 1
     copy_ranges(io, file, [(start, end)], os.path.join(segment.directory, f"{stem}{number}"))
     sync_path(io, segment.directory)
@@ -242,7 +242,7 @@ def _prune(io: Io, directory: str, keep: str) -> None:
 
 
 def copy_ranges(io: Io, file: OpenFile, ranges: Iterable[tuple[int, int]], target: str, *, end: bytes = b"") -> None:
-    """Write the ranges of `file`, and `end`, to a new file and sync it; it has its name when it is whole."""
+    """Write the ranges of `file`, and `end`, to a new file and sync it; the file gets its name when it is whole."""
     temporary = target + TEMPORARY_SUFFIX
     fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:

@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` file of batches and its two indexes, which can be made from it."""
+"""One segment of a log: a `.log` file of batches and its two indexes, which can be rebuilt from it."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from barnabas.wire import batch, compact
 from barnabas.wire.aliases import BytesLike
 
 LOG_SUFFIX = ".log"
-# The most ranges of checked batches that are kept of a segment; others are checked again.
+# The most ranges of checked batches that a segment remembers; others are checked again.
 _KEPT_CHECKED = 64
-# Zeros that wait at a segment's end to be overwritten: as many as it has bytes, but these at most, up to a whole page;
-# and none where fewer than _RESERVED_APPENDS appends would fit.
+# Zeros behind a segment's end for appends to overwrite: as many as it has bytes, but at most this many, rounded up to a
+# whole page; none if fewer than _RESERVED_APPENDS appends would fit.
 _RESERVED_BYTES = 64 * 1024
 _PAGE = 4096
 _RESERVED_APPENDS = 8
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-#: The last one only where transactions were aborted.
+#: The last one exists only if transactions were aborted.
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"
-#: Behind the names of a segment's files while it is made, and while it takes the place of others.
+#: Suffixes of a segment's file names while it is made, and while it takes the place of others.
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _SCAN_CHUNK = 4096
 _MAX_SCAN_CHUNK = 256 * 1024
-# Base offset, length, last offset delta: what it takes to walk from batch to batch.
+# Base offset, length, last offset delta: enough to walk from batch to batch.
 _WALK = struct.Struct(">qi11xi")
 _WALK_SIZE = _WALK.size
 
 
 class Segment:
-    """Offsets from `base_offset` on. `size` is the length of the valid log, whatever the file holds beyond it.
+    """Offsets from `base_offset` on. `size` is the length of the valid log; the file may be longer.
 
-    Up to `reserved` that is zeros, if it is more than `size`.
+    If `reserved` is more than `size`, the bytes between them are zeros.
     """
 
     __slots__ = (
@@ -74,28 +74,28 @@ class Segment:
 
     def __init__(self, directory: str, base_offset: int, *, size: int = 0, created_ms: int = 0, mark: str = "") -> None:
         self.directory = directory
-        #: Ends the names of all its files: CLEANED_SUFFIX, SWAP_SUFFIX, or nothing once it is part of the log.
+        #: The suffix of all its file names: CLEANED_SUFFIX, SWAP_SUFFIX, or empty once it is part of the log.
         self.mark = mark
         self.base_offset = base_offset
         self.size = size
         self.reserved = 0
-        #: Bytes before that were there when the process began; ranges of them whose CRCs were looked at since.
+        #: Bytes before this were there when the process began; and the ranges of them whose CRCs were checked since.
         self.unchecked_until = 0
         self.checked: list[tuple[int, int]] = []
         self.created_ms = created_ms
         self.file: OpenFile | None = None
-        self.used = False  # since the cache last looked
+        self.used = False  # since the cache last checked
         self.dirty = False  # holds bytes that no flush has taken over yet
         self.index: array[int] | None = None
         self.times: bytearray | None = None
-        #: The transactions whose abort markers are in it; None until looked at.
+        #: The transactions whose abort markers are in it; None until read.
         self.aborted: TransactionIndex | None = None
         self._index_written = 0
         self._times_written = 0
         self._bytes_since_entry = 0
         self._last_indexed_time = -1
         self.first_timestamp: int | None = None
-        #: Of the records so far, and the last offset of the batch that has it; None until known.
+        #: The newest timestamp so far, and the last offset of its batch; None until known.
         self.max_timestamp: int | None = None
         self.max_timestamp_offset = base_offset
 
@@ -105,7 +105,7 @@ class Segment:
     # -- what was looked at ------------------------------------------------------------------------------------------
 
     def checked_end(self, start: int, end: int) -> int:
-        """Up to where, from `start` to at most `end`, the CRCs are known to be right."""
+        """How far from `start`, to at most `end`, the CRCs are known to be right."""
         if start >= self.unchecked_until:
             return end
         for low, high in self.checked:
@@ -114,7 +114,7 @@ class Segment:
         return start
 
     def note_checked(self, start: int, end: int) -> None:
-        """The CRCs of the batches from `start` to `end` are right."""
+        """Note that the CRCs of the batches from `start` to `end` are right."""
         apart = []
         for low, high in self.checked:
             if high < start or low > end:
@@ -128,7 +128,7 @@ class Segment:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """An empty segment: its indexes are known without reading."""
+        """Begin an empty segment: its indexes are known without reading."""
         self.index = array("Q")
         self.times = bytearray()
         self.max_timestamp = self._last_indexed_time = -1
@@ -136,9 +136,9 @@ class Segment:
         self._bytes_since_entry = 0
 
     def note(self, last_offset: int, size: int, timestamp: int, interval: int) -> bool:
-        """The batch just written at the end of the log: count it, and index it when `interval` bytes have passed.
+        """Count the batch just written at the end of the log, and index it if `interval` bytes have passed.
 
-        Whether it was indexed.
+        Gives whether it was indexed.
         """
         position = self.size
         indexed = self._bytes_since_entry > interval
@@ -154,7 +154,7 @@ class Segment:
         return indexed
 
     def note_many(self, data: BytesLike, interval: int) -> None:
-        """As `note`, of whole batches that are written at the end of the log together."""
+        """Like `note`, for several whole batches written together at the end of the log."""
         assert self.index is not None
         assert self.times is not None
         assert self.max_timestamp is not None
@@ -174,10 +174,10 @@ class Segment:
         self.size += len(data)
 
     def reserve(self, io: Io, size: int) -> None:
-        """Have zeros behind the log, if none are left, for appends of about `size` bytes to overwrite.
+        """If no zeros are left behind the log, write some for appends of about `size` bytes to overwrite.
 
-        The fdatasync of an append that does not make its file longer writes no metadata (docs/decisions/0005). That
-        there is no room for zeros harms nothing.
+        If an append does not make its file longer, its fdatasync writes no metadata (docs/decisions/0005). If there is
+        no room for zeros, that is harmless.
         """
         end = -(-(self.size + min(self.size, _RESERVED_BYTES)) // _PAGE) * _PAGE
         if self.reserved > self.size or size * _RESERVED_APPENDS > end - self.size:
@@ -188,7 +188,7 @@ class Segment:
             io.pwritev(self.file.fd, (bytes(end - self.size),), self.size)
 
     def release(self, io: Io, file: OpenFile) -> None:
-        """Let the file end where the log does."""
+        """Cut the file to the log's end."""
         if self.reserved > self.size:
             io.ftruncate(file.fd, self.size)
         self.reserved = 0
@@ -201,21 +201,21 @@ class Segment:
             self._last_indexed_time = self.max_timestamp
 
     def indexes_full(self, limit_bytes: int) -> bool:
-        """Kafka rolls when an index has no room left for one more entry."""
+        """Whether an index has no room for one more entry: Kafka rolls then."""
         offsets, times = len(self.index), len(self.times)  # type: ignore[arg-type]
         if self.aborted is not None and len(self.aborted) >= MOST_ENTRIES:
             return True
         return (offsets + 1) * index.OFFSET_ENTRY_SIZE > limit_bytes or times + 2 * index.TIME_ENTRY.size > limit_bytes
 
     def finish(self, io: Io) -> None:
-        """Bring the index files up to date, with a last entry for the newest timestamp: on roll and on close."""
+        """Bring the index files up to date, with a last entry for the newest timestamp. For roll and close."""
         if self.index is None or self.times is None:
             return
         self.finish_times()
         self.write_indexes(io)
 
     def finish_times(self) -> None:
-        """Index the newest timestamp, though no interval has passed."""
+        """Index the newest timestamp, even if no interval has passed."""
         if self.size and self.max_timestamp is not None:
             self._index_time()
 
@@ -234,19 +234,19 @@ class Segment:
             self._times_written = len(self.times)
 
     def write_aborted(self, io: Io, entry: AbortedTransaction) -> bool:
-        """Write the entry of a marker that comes next; whether that makes the file. The marker makes it count."""
+        """Write the entry of the marker that comes next; whether that created the file. The marker makes it count."""
         assert self.aborted is not None
         self._append(io, TXN_INDEX_SUFFIX, encode_entry(entry), self.aborted.size_bytes)
         return not self.aborted
 
     def note_aborted(self, entry: AbortedTransaction) -> None:
-        """The entry's marker is written."""
+        """Note that the entry's marker is written."""
         assert self.aborted is not None
         self.aborted.append(entry)
         self.aborted.verified.add(entry.last_offset)
 
     def load_aborted(self, io: Io, end: int) -> TransactionIndex:
-        """The index of a segment up to the offset `end`. Raises CorruptIndexError where its file is not credible."""
+        """The index of a segment up to the offset `end`. Raises CorruptIndexError if its file is not credible."""
         if self.aborted is None:
             try:
                 self.aborted = TransactionIndex.decode(
@@ -259,7 +259,7 @@ class Segment:
         return self.aborted
 
     def replace_aborted(self, io: Io, found: TransactionIndex, *, sync: bool) -> bool:
-        """Let the file have these entries; whether it was changed."""
+        """Replace the file's entries by these; whether that changed the file."""
         self.aborted = found
         path, data = self.path(TXN_INDEX_SUFFIX), found.encode()
         try:
@@ -282,12 +282,12 @@ class Segment:
             io.close(fd)
 
     def index_paths(self) -> list[str]:
-        """The index files that there are, to be synced."""
+        """The index files that exist, to be synced."""
         paths = [self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)]
         return [*paths, self.path(TXN_INDEX_SUFFIX)] if self.aborted else paths
 
     def indexes_are_on_disk(self, io: Io) -> bool:
-        """Whether the index files hold exactly what memory does."""
+        """Whether the index files hold exactly the entries in memory."""
         assert self.index is not None
         assert self.times is not None
         try:
@@ -299,7 +299,7 @@ class Segment:
             return False
 
     def index_files(self) -> list[tuple[str, bytes]]:
-        """What the index files of a segment that is known without reading shall hold, by their suffixes."""
+        """The wanted content of the index files, by suffix, of a segment whose indexes are in memory."""
         assert self.index is not None
         assert self.times is not None
         assert self.aborted is not None
@@ -310,14 +310,14 @@ class Segment:
         ]
 
     def indexes_written(self) -> None:
-        """The files hold what memory does."""
+        """Note that the files hold the entries in memory."""
         assert self.index is not None
         assert self.times is not None
         self._index_written = len(self.index)
         self._times_written = len(self.times)
 
     def replace_indexes(self, io: Io, *, sync: bool = True) -> None:
-        """Write both index files anew, as recovery does. Their names are the caller's to sync."""
+        """Rewrite both index files, as recovery does. The caller syncs their names."""
         assert self.index is not None
         assert self.times is not None
         write_file(io, self.path(INDEX_SUFFIX), index.encode_offsets(self.index), sync=False, sync_data=sync)
@@ -327,7 +327,7 @@ class Segment:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def load_indexes(self, io: Io) -> None:
-        """Read both index files; `CorruptLogError` when one is absent or not credible."""
+        """Read both index files. Raises `CorruptLogError` if one is absent or not credible."""
         if self.index is not None:
             return
         try:
@@ -349,7 +349,7 @@ class Segment:
                 self.max_timestamp_offset = self.base_offset + relative
 
     def rebuild_indexes(self, io: Io, file: OpenFile, interval: int) -> None:
-        """Index the log anew, in memory, by its batch headers. With `CorruptLogError` the indexes are as before."""
+        """Rebuild the indexes in memory from the batch headers. After `CorruptLogError` the indexes are as before."""
         before = self.index, self.times, self.max_timestamp, self.max_timestamp_offset
         size = self.size
         self.start()
@@ -365,7 +365,7 @@ class Segment:
         self.finish_times()
 
     def cut_indexes(self, entries: int) -> None:
-        """Keep the first `entries` of the offset index, for a scan that goes on with the batch of the first one cut."""
+        """Keep the first `entries` of the offset index. A scan then goes on from the batch of the first entry cut."""
         assert self.index is not None
         assert self.times is not None
         last = self.index[entries] >> 32
@@ -392,15 +392,15 @@ class Segment:
         self.forget_indexes()
 
     def forget_indexes(self) -> None:
-        """What is on disk counts."""
+        """Forget the indexes in memory: the files count."""
         self.index = None
         self.times = None
         self.aborted = None
 
     def load_tail(self, io: Io, file: OpenFile) -> int:
-        """Learn what appends need (end offset, newest timestamp) from the last indexed batch on; the end offset.
+        """Read what appends need (end offset, newest timestamp) from the last indexed batch on. Gives the end offset.
 
-        `CorruptLogError` when the batches do not end exactly where the file ends.
+        Raises `CorruptLogError` if the batches do not end exactly where the file ends.
         """
         self.load_indexes(io)
         assert self.index is not None
@@ -425,7 +425,7 @@ class Segment:
         return last + 1
 
     def newest(self, io: Io) -> tuple[int, int]:
-        """The newest timestamp with the last offset of its batch; the file's age where no record has a timestamp."""
+        """The newest timestamp with the last offset of its batch; the file's age if no record has a timestamp."""
         if self.max_timestamp is None:
             self.max_timestamp = -1
             with contextlib.suppress(FileNotFoundError):
@@ -452,13 +452,13 @@ class Segment:
         if at < 0:
             return self.walk(io, file, 0, offset, end)
         entry = entries[at]
-        # The walk begins at the indexed batch itself: if that does not end where the index says, the index is wrong.
+        # The walk begins at the indexed batch itself: if it does not end where the index says, the index is wrong.
         return self.walk(io, file, entry & 0xFFFFFFFF, offset, end, expected=self.base_offset + (entry >> 32))
 
     def walk(
         self, io: Io, file: OpenFile, position: int, offset: int, end: int, *, expected: int = -1
     ) -> tuple[int, int, int] | None:
-        """As `find`, from the batch at `position` on, without the index."""
+        """Like `find`, from the batch at `position` on, without the index."""
         chunk = _SCAN_CHUNK
         start = position
         data = b""
@@ -484,7 +484,7 @@ class Segment:
         return None
 
     def align(self, io: Io, file: OpenFile, start: int, limit: int, *, at_least_one: bool) -> int:
-        """The end of a range from the batch at `start`: on a batch boundary, at most `limit` if a whole batch fits."""
+        """The end of a range from the batch at `start`, on a batch boundary; at most `limit` if a whole batch fits."""
         if self.index is None:
             self.load_indexes(io)
         assert self.index is not None
@@ -498,7 +498,7 @@ class Segment:
                 raise CorruptLogError(f"{self.path()} ends in the batch at {end}", self)
             _, length = batch.OFFSET_AND_LENGTH.unpack(data)
             if length < batch.HEADER_SIZE - batch.LOG_OVERHEAD:
-                if end > start:  # what is whole before it can be given
+                if end > start:  # give the whole batches before it
                     return end
                 raise CorruptLogError(f"{self.path()} has no batch at {end}", self)
             after = end + length + batch.LOG_OVERHEAD
@@ -508,14 +508,14 @@ class Segment:
 
 
 def iter_headers(io: Io, fd: int, position: int, end: int) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """Position and header of every batch from `position` to `end`; `CorruptLogError` when they do not chain."""
+    """Position and header of every batch from `position` to `end`. Raises `CorruptLogError` if they do not chain."""
     chunk = _SCAN_CHUNK
     start = position
     data = b""
     while position < end:
         at = position - start
         if at + batch.HEADER_SIZE > len(data):
-            # Many batches in the last chunk: they are small, and larger reads pay.
+            # The last chunk had many batches: they are small, so larger reads pay.
             if at < len(data) + chunk:
                 chunk = min(chunk * 2, _MAX_SCAN_CHUNK)
             start = position

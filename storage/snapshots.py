@@ -1,7 +1,7 @@
 """Snapshots of a log's content beside it, as Kafka names them: `OFFSET-EPOCH.checkpoint` (KIP-630).
 
-A snapshot stands for all of the log below its offset. It is written under another name and renamed when it is on disk,
-so that one with its own name is whole, unless it was damaged later: who reads it checks.
+A snapshot replaces all of the log below its offset. It is written under another name and renamed once it is on disk, so
+a snapshot with its own name is whole unless it was damaged later: readers check it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint(\.part)?")
 
 
 class SnapshotId(NamedTuple):
-    """Where a snapshot ends: the offset after the last record that it stands for, and that record's leader epoch."""
+    """Where a snapshot ends: the offset after the last record that it covers, and that record's leader epoch."""
 
     offset: int
     epoch: int
@@ -35,7 +35,7 @@ class Snapshots:
         self._directory = directory
 
     def ids(self) -> list[SnapshotId]:
-        """Those that are there, the newest first."""
+        """The snapshots in the folder, the newest first."""
         found = [match for name in self._io.listdir(self._directory) if (match := _NAME.fullmatch(name))]
         return sorted((SnapshotId(int(match[1]), int(match[2])) for match in found if not match[3]), reverse=True)
 
@@ -46,7 +46,7 @@ class Snapshots:
         return read_file(self._io, self.path(snapshot))
 
     def write(self, snapshot: SnapshotId, data: bytes) -> None:
-        """When this returns, it survives a loss of power."""
+        """Write a snapshot. When this returns, the snapshot survives a loss of power."""
         io, path = self._io, self.path(snapshot)
         part = path + ".part"
         fd = io.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -58,13 +58,13 @@ class Snapshots:
                 io.close(fd)
             io.replace(part, path)
         except OSError:
-            with contextlib.suppress(OSError):  # on a full disk it would keep the room that it has
+            with contextlib.suppress(OSError):  # on a full disk it would keep taking room
                 io.unlink(part)
             raise
         sync_path(io, self._directory)
 
     def prune(self, keep: int) -> None:
-        """Remove all but the newest `keep`, and what was not finished."""
+        """Remove all snapshots except the newest `keep`, and unfinished ones."""
         doomed = [snapshot.name for snapshot in self.ids()[keep:]]
         doomed += [name for name in self._io.listdir(self._directory) if name.endswith(".checkpoint.part")]
         for name in doomed:

@@ -1,4 +1,4 @@
-"""The start of a data directory: what an unclean stop has left is mended, in threads."""
+"""The start of a data directory: recovery after an unclean stop, in threads."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from barnabas.storage.local_vnode import LocalVnode
 from barnabas.storage.recovery import needs_repair, recover_partition, untouched_end
 from barnabas.storage.report import Tell
 
-# How often recovery says how far it is in the partitions that it reads.
+# How often recovery reports its progress in the partitions that it reads.
 _TELL_SECONDS = 2.0
 
-#: Hears (done, total, what) on the event loop.
+#: Called with (done, total, what) on the event loop.
 Progress = Callable[[int, int, str], None]
 
 
 def is_in_order(io: Io, vnode: LocalVnode, was_clean: bool) -> bool:
-    """Whether a partition needs no recovery: by how the last stop was, or as nothing was written to it."""
+    """Whether a partition needs no recovery: the last stop was clean, or nothing was ever written to it."""
     try:
         if was_clean:
             return not needs_repair(io, vnode.directory)
         end = untouched_end(io, vnode.directory, vnode.recovery_point)
-    except OSError:  # recovery meets it, too
+    except OSError:  # recovery will meet the same error
         return False
     if end is not None:
         vnode.recovery_point = end
@@ -36,7 +36,7 @@ def is_in_order(io: Io, vnode: LocalVnode, was_clean: bool) -> bool:
 async def recover(
     io: Io, vnodes: list[LocalVnode], limiter: trio.CapacityLimiter, tell: Tell, progress: Progress | None
 ) -> None:
-    """Mend partitions in threads, several at a time; `vnodes` is empty then. One that cannot be mended is offline."""
+    """Recover partitions in threads, several at a time; empties `vnodes`. One that cannot be recovered is offline."""
     done = 0
     total = len(vnodes)
     under_way: dict[str, tuple[int, int]] = {}
@@ -70,7 +70,7 @@ async def recover(
             telling.cancel()
 
     async def tell_how_far() -> None:
-        """A large partition takes long: say how far the one is that has most to go."""
+        """Report the progress of the partition that has most left to read, as a large one takes long."""
         with telling:
             while progress is not None:
                 await trio.sleep(_TELL_SECONDS)

@@ -1,6 +1,6 @@
-"""Who states on disk how far each partition is durable, where it starts, and how far it is compacted.
+"""Write checkpoints: how far each partition is durable, where it starts, and how far it is compacted.
 
-The index entries below a recovery point are on disk before the point is stated.
+The index entries below a recovery point are on disk before the point is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Vnodes = dict[TopicPartition, LocalVnode]
 
 
 class Statements:
-    """The checkpoints of a data directory: `stated` is what they say."""
+    """The checkpoints of a data directory; `stated` is their content."""
 
     def __init__(self, io: Io, path: str, limiter: trio.CapacityLimiter, upkeep: Upkeep) -> None:
         self.stated = Checkpoints()
@@ -40,14 +40,14 @@ class Statements:
         self._upkeep = upkeep
         self._lock = trio.Lock()
         self._asked = 0
-        self._written = 0  # of those asked: one file serves all who asked before it was begun
+        self._written = 0  # of the requests: one write serves all who asked before it began
 
     def read(self, tell: Tell) -> None:
-        """What the last process stated."""
+        """Read what the last process wrote."""
         self.stated = read_checkpoints(self._io, self._path, tell)
 
     def name_topics(self, vnodes: Vnodes) -> None:
-        """Where the checkpoints are Kafka's, or of an earlier version: they speak of these topics from now on.
+        """Note the topics of the entries if Kafka or an earlier version wrote the checkpoints, without topic ids.
 
         Raises `StorageError`.
         """
@@ -60,9 +60,9 @@ class Statements:
             raise StorageError(f"cannot write checkpoints in {self._path}: {error}") from error
 
     async def write(self, vnodes: Vnodes) -> None:
-        """State on disk how far each partition is durable, and where it starts. Raises `StorageError`.
+        """Write to disk how far each partition is durable, and where it starts. Raises `StorageError`.
 
-        Those who come while one is written share the next one, however many they are.
+        All who call this during a write share the next write.
         """
         self._asked += 1
         asked = self._asked
@@ -74,17 +74,17 @@ class Statements:
             assert found.ids is not None
             paths: list[str] = []
             async for key, vnode in _all(*self._sources(vnodes)):
-                with contextlib.suppress(StorageError):  # a folder that cannot be read has nothing to state
+                with contextlib.suppress(StorageError):  # a folder that cannot be read has no entry
                     topic_id = found.ids[key] = self._topic_id(key, vnode)
                     before = self._before(key, topic_id)
-                    # The point first: index entries below it are written and synced before it is stated.
+                    # Take the point first: index entries below it are written and synced before the point is.
                     point, found.points[key] = vnode.recovery_point, before
                     if start := vnode.checkpointed_start:
                         found.starts[key] = start
                     if cleaned := vnode.cleaned_to:
                         found.cleaned[key] = cleaned
                     indexes = vnode.write_indexes()
-                    if vnode.error is not None:  # entries that only memory had are gone
+                    if vnode.error is not None:  # the entries that were only in memory are lost
                         continue
                     found.points[key] = point
                     if point != before:
@@ -95,22 +95,22 @@ class Statements:
             self._written = covers
 
     def _sources(self, vnodes: Vnodes) -> list[Vnodes]:
-        """Where the partitions are of which something is to be stated."""
+        """The partitions that get entries."""
         return [vnodes]
 
     def _topic_id(self, key: TopicPartition, vnode: LocalVnode) -> str:
-        """Raises StorageError."""
+        """The id of a partition's topic, as checkpoints have it. Raises StorageError."""
         return encode_uuid(vnode.topic_id)
 
     def _before(self, key: TopicPartition, topic_id: str) -> int:
-        """The recovery point that is stated of a partition."""
+        """The recovery point in a partition's entry."""
         return self.stated.of(key, topic_id)[1]
 
     def _add(self, found: Checkpoints) -> None:
-        """What is stated besides."""
+        """Add further entries; here there are none."""
 
     async def _put(self, found: Checkpoints, paths: list[str]) -> None:
-        """Raises `StorageError`. On a full disk what is discarded goes first, as that may make room."""
+        """Write the checkpoints. On a full disk discarded files are deleted first. Raises `StorageError`."""
 
         def write() -> None:
             sync_all(self._io, paths)
@@ -130,7 +130,7 @@ class Statements:
 
 
 class Line(NamedTuple):
-    """What a node states of a partition that it has no more, or has just begun to have."""
+    """A node's entry for a partition that it no longer has, or has just begun to have."""
 
     topic_id: str
     turn: Turn
@@ -140,10 +140,10 @@ class Line(NamedTuple):
 
 
 class NodeStatements(Statements):
-    """Those of one node among several, in its own folder; see `storage.stated`.
+    """The checkpoints of one of several nodes, in its own folder; see `storage.stated`.
 
-    A partition that the node has taken has an open turn, which is on disk before the vnode is used. What the node has
-    given away stays stated, under its turn, until it is taken back or its folder is gone.
+    A partition that the node has taken has an open turn, which is on disk before the vnode is used. The entry of a
+    partition that was given away stays, under its turn, until the partition is taken back or its folder is gone.
     """
 
     def __init__(
@@ -155,11 +155,11 @@ class NodeStatements(Statements):
         self._all_stated: Stated | None = None
         self._held: dict[TopicPartition, Line] = {}
         self._left: dict[TopicPartition, Line] = {}
-        #: Vnodes whose turns have begun, and that nobody uses yet.
+        #: Vnodes whose turns have begun, and that are not used yet.
         self._arriving: Vnodes = {}
 
     def read_own(self, tell: Tell) -> None:
-        """What this node stated in its last life. For a thread."""
+        """Read what this node wrote in its last run. For a thread."""
         self.stated = read_node(self._io, self._top, self._node_id, tell)
         for key, turn in self.stated.turns.items():
             if key not in self._held:
@@ -168,41 +168,41 @@ class NodeStatements(Statements):
                 self._left[key] = Line(topic_id, turn, point, start, self.stated.cleaned_of(key, topic_id))
 
     def read_others(self, tell: Tell) -> Stated:
-        """What all state by now. For a thread; raises OSError."""
+        """Read the current entries of all nodes. For a thread; raises OSError."""
         self._all_stated = read_stated(self._io, self._top, tell)
         return self._all_stated
 
     def name_topics(self, vnodes: Vnodes) -> None:
-        """The ids are there from the first statement on."""
+        """Does nothing: nodes write ids from the first checkpoint on."""
 
     def begin(self, vnodes: Vnodes) -> None:
-        """The turns of vnodes that nobody uses yet. `write` states them; then `begun`, or `not_begun`."""
+        """Begin the turns of vnodes that are not used yet. `write` writes them; then `begun` or `not_begun` follows."""
         self._arriving |= vnodes
         for key, vnode in vnodes.items():
             self.hold(key, vnode)
 
     def hold(self, key: TopicPartition, vnode: LocalVnode) -> None:
-        """The node has the partition from now on. Raises StorageError."""
+        """Note that the node has the partition from now on. Raises StorageError."""
         assert self._all_stated is not None
         number = self._all_stated.next_turn(key)
-        for own in (self._left.get(key), self._held.get(key)):  # which may not be on disk
+        for own in (self._left.get(key), self._held.get(key)):  # it may not be on disk
             number = max(number, own.turn.number + 1 if own is not None else 0)
         self._held[key] = Line(encode_uuid(vnode.topic_id), Turn(number, False), vnode.recovery_point)
 
     def begun(self, keys: Iterable[TopicPartition]) -> None:
-        """The turns are on disk, and the vnodes in use."""
+        """Note that the turns are on disk, and the vnodes in use."""
         for key in keys:
             self._arriving.pop(key, None)
             self._left.pop(key, None)
 
     def not_begun(self, keys: Iterable[TopicPartition]) -> None:
-        """They could not be stated: nothing was written to these partitions."""
+        """Note that the turns could not be written: nothing was written to these partitions."""
         for key in keys:
             self._arriving.pop(key, None)
             self._held.pop(key, None)
 
     def leave(self, key: TopicPartition, vnode: LocalVnode, *, closed: bool) -> None:
-        """The node does not have the partition any more. If it is not `closed`, the next one recovers it."""
+        """Note that the node no longer has the partition. If the turn is not `closed`, the next node recovers it."""
         held = self._held.pop(key, None)
         if held is None:
             return
@@ -211,11 +211,11 @@ class NodeStatements(Statements):
         self._left[key] = Line(held.topic_id, turn, point, vnode.checkpointed_start, vnode.cleaned_to)
 
     def forget(self, key: TopicPartition) -> None:
-        """The partition is deleted."""
+        """Drop the entry of a deleted partition."""
         self._held.pop(key, None)
 
     async def write_turns(self) -> None:
-        """State only which turns have begun and ended: of the vnodes in use, what is stated stays.
+        """Write only which turns have begun and ended; the entries of vnodes in use stay as they are.
 
         Raises `StorageError`.
         """
@@ -243,7 +243,7 @@ class NodeStatements(Statements):
                 await self._put(found, [])
 
     async def forget_deleted(self) -> None:
-        """Nothing is stated any more of partitions that were given away and have no folder now."""
+        """Drop the entries of partitions that were given away and have no folder now."""
         left = dict(self._left)
 
         def look() -> list[TopicPartition]:
@@ -265,7 +265,7 @@ class NodeStatements(Statements):
         return 0 if held is None else self._point_of(key, held)
 
     def _point_of(self, key: TopicPartition, held: Line) -> int:
-        """The recovery point that is stated in this turn."""
+        """The recovery point written in this turn."""
         return self.stated.points.get(key, 0) if self.stated.turns.get(key) == held.turn else held.point
 
     def _add(self, found: Checkpoints) -> None:
@@ -291,7 +291,7 @@ class NodeStatements(Statements):
 
 
 async def _all(*sources: Vnodes) -> AsyncIterator[tuple[TopicPartition, LocalVnode]]:
-    """Every partition; others have their turn in between, and what they delete is left out."""
+    """Every partition. Other tasks run in between; partitions that they delete are left out."""
     until = time.perf_counter() + HOLD_SECONDS
     for key, vnode in [item for vnodes in sources for item in vnodes.items()]:
         if time.perf_counter() > until:

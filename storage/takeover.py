@@ -1,8 +1,9 @@
-"""A new data directory, filled with the logs of another one: all of them, or nothing that starts.
+"""Fill a new data directory with the logs of another one. If it is not complete, no broker starts on it.
 
     mark, durable -> folders, files fsynced -> checkpoints -> metadata log -> clean stop -> all durable -> no mark
 
-A directory with the mark is refused by every broker. An error takes back what was written; a kill leaves the mark.
+Every broker refuses a directory with the mark. After an error the written files are removed; after a kill the mark
+stays.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from barnabas.storage.vnode import Origin
 from barnabas.wire.aliases import TopicPartition
 
 _CHUNK = 64 << 20
-#: Hears how many bytes have come over, and of which partition.
+#: Called with the number of bytes copied, and their partition.
 Copied = Callable[[int, str], None]
 
 
 class Takeover:
-    """From `source` into the directory `target`, which is empty or not there."""
+    """The import from `source` into the directory `target`, which is empty or absent."""
 
     def __init__(self, source: KafkaDir, target: str, *, link: bool, io: Io | None = None) -> None:
         self.source, self.target = source, os.path.abspath(target)
@@ -48,7 +49,7 @@ class Takeover:
         self._began = False
 
     def check(self) -> None:
-        """Raises StorageError if nothing can be written there."""
+        """Raises StorageError if the target cannot be written to."""
         path, source = self.target, os.path.realpath(self.source.path)
         if os.path.commonpath((os.path.realpath(path), source)) == source:
             raise StorageError(f"{path} is inside of {self.source.path}: choose a new directory beside it")
@@ -70,7 +71,7 @@ class Takeover:
             raise StorageError(f"{path} is not empty: choose a new directory")
 
     def room(self) -> int:
-        """Bytes that may be written where the target is to be. Raises StorageError."""
+        """Bytes free on the target's disk. Raises StorageError."""
         path = _existing(self.target)
         try:
             disk = os.statvfs(path)
@@ -79,9 +80,10 @@ class Takeover:
         return disk.f_bavail * disk.f_frsize
 
     def is_linked(self, folder: Folder, file: str) -> bool:
-        """Whether a file is shared with the source: only a segment that no broker writes to any more.
+        """Whether a file is shared with the source by a link: only a segment that no broker writes to any more.
 
-        It is below the recovery point and not the last one. Indexes are not: who mends one may write into it.
+        Such a segment is below the recovery point and not the last one. Indexes are not shared: a repair may write to
+        them.
         """
         if not self._link or not file.endswith(LOG_SUFFIX):
             return False
@@ -106,7 +108,7 @@ class Takeover:
         recovering: Progress,
         tell: Tell,
     ) -> None:
-        """Take these partitions over, and let `metadata` be the batches of the metadata log. Raises StorageError."""
+        """Import these partitions, with `metadata` as the batches of the metadata log. Raises StorageError."""
         try:
             self._begin()
             self._copy(folders, topic_ids, copied)
@@ -158,13 +160,13 @@ class Takeover:
                 for step in self._copy_file(source, os.path.join(directory, file), size):
                     done += step
                     copied(done, folder.name)
-            if not folder.topic_id:  # from before topic ids; the metadata knows it
+            if not folder.topic_id:  # from before topic ids; the metadata has the id
                 text = f"version: 0\ntopic_id: {ids[key]}\n"
                 write_file(self._io, os.path.join(directory, METADATA_FILE), text.encode(), sync=True)
             sync_path(self._io, directory)
 
     def _copy_file(self, source: str, target: str, size: int) -> Iterator[int]:
-        """Gives the sizes of its steps."""
+        """Copy one file; yields the number of bytes of each step."""
         io = self._io
         read = io.open(source, os.O_RDONLY)
         try:
@@ -184,7 +186,7 @@ class Takeover:
             io.close(read)
 
     def _state(self, folders: dict[TopicPartition, Folder]) -> None:
-        """The checkpoints of the source, and that it was stopped cleanly, if so."""
+        """Write the source's checkpoints, and the mark of a clean stop if the source has it."""
         stated: Checkpoints = self.source.checkpoints
         for name, offsets in (
             (RECOVERY_POINTS_FILE, stated.points),
@@ -223,11 +225,11 @@ class Takeover:
                     self._io.unlink(path)
             self._io.unlink(os.path.join(self.target, UNFINISHED_FILE))
         except OSError:
-            return  # the mark is there, and says it
+            return  # the mark still says that the directory is unfinished
 
 
 def _existing(path: str) -> str:
-    """The path, or the folder above it that exists."""
+    """The path, or the nearest parent folder that exists."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path

@@ -1,7 +1,8 @@
-"""The part of a look-up by time that may take long: a walk over batches, in a thread if need be.
+"""The part of a look-up by time that may take long: a walk over batches, in a thread if necessary.
 
-The time index says where to begin; where it ends, timestamps decide. In an honest log that is one batch. A client that
-sends a far timestamp first makes everything after it one stretch without entries, and a batch may hold many records.
+The time index says where the walk begins; the records' timestamps say where it ends. In an honest log that is one
+batch. If a client sends a timestamp far in the future first, everything after it has no index entries; and a batch may
+hold many records.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class SegmentScan:
     def __init__(
         self, io: Io, segment: Segment, file: OpenFile, position: int, end: int, timestamp: int, lo: int, hi: int
     ) -> None:
-        """From `position` to `end`, among the offsets from `lo` up to `hi`."""
+        """Scan the file from `position` to `end`, and the offsets from `lo` up to `hi`."""
         self._segment = segment
         self._io, self._file, self._position, self._end = io, file, position, end
         self._timestamp, self._lo, self._hi = timestamp, lo, hi
@@ -30,7 +31,7 @@ class SegmentScan:
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Look for the first record that is not older."""
+        """Find the first record that is not older than the timestamp."""
         try:
             self._found = self._walk()
         except CorruptLogError as error:
@@ -39,7 +40,7 @@ class SegmentScan:
             self._error = error
 
     def end(self) -> tuple[int, int] | None:
-        """Offset and timestamp of that record; None if there is none.
+        """Offset and timestamp of the record found; None if there is none.
 
         Raises OSError, CorruptLogError, and KafkaError for a damaged batch.
         """

@@ -1,10 +1,10 @@
-"""Transactions in a log that is compacted: whose batches are aborted, and which markers outlive their transaction.
+"""Transactions in a log that is compacted: which batches are aborted, and which markers outlive their transaction.
 
-The `.txnindex` files say which transactions were aborted. They have no CRC, and what they say costs records here, so it
-is compared with the log before anything is written: `Markers` does so while the dirty range is read for the first time.
-Aborted batches can stand in the dirty range only, as all below was decided when it was cleaned.
+The `.txnindex` files say which transactions were aborted. They have no CRC, and a wrong entry would delete records
+here. So they are compared with the log before anything is written: `Markers` does that during the first read of the
+dirty range. Only the dirty range can have aborted batches: everything below was decided when it was cleaned.
 
-A marker stays as long as a batch of its transaction does, with records or without; then it gets a delete horizon.
+A marker stays as long as any batch of its transaction, with or without records; then it gets a delete horizon.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Source = tuple[Segment, int, bytes | None]
 
 
 class Markers:
-    """The aborted transactions of a log, each with the segment whose file says so."""
+    """The aborted transactions of a log, each with the segment whose index has it."""
 
     def __init__(self, io: Io, sources: Sequence[Source], first_dirty: int, upto: int) -> None:
-        """`sources` are the segments with their ends, and their index where it is not to be read from its file.
+        """`sources` are the segments with their ends, and with their index if it must not be read from its file.
 
         Raises OSError, CorruptIndexError.
         """
         self.aborted: list[AbortedTransaction] = []
-        #: The last offsets of those whose marker was set aside as damaged: what they abort is not deleted for that.
+        #: Last offsets of transactions whose marker was set aside as damaged: their batches are not deleted.
         self.unproven: set[int] = set()
         self._with_records: set[int] = set()
         self._segments: list[Segment] = []
-        #: By producer, in the order of their markers: the transactions of a producer follow one another.
+        #: By producer, in the order of the markers: a producer's transactions do not overlap.
         self._of: dict[int, list[int]] = {}
         for segment, end, known in sources:
             own = Segment(segment.directory, segment.base_offset, size=segment.size)
@@ -62,20 +62,20 @@ class Markers:
                 self._of.setdefault(entry.producer_id, []).append(number)
 
     def _covering(self, producer_id: int, offset: int) -> int | None:
-        """Which one has a producer's batch at an offset."""
+        """The aborted transaction that contains a producer's batch at an offset."""
         numbers = self._of.get(producer_id, ())
         at = bisect_left(numbers, offset, key=lambda number: self.aborted[number].last_offset)
         return numbers[at] if at < len(numbers) and self.aborted[numbers[at]].first_offset <= offset else None
 
     def is_aborted(self, header: batch.BatchHeader) -> bool:
-        """Whether the records of a transactional batch of the dirty range say nothing of their keys."""
+        """Whether a transactional batch of the dirty range is aborted, so that its records supersede nothing."""
         if self._covering(header.producer_id, header.base_offset) is not None:
             return True
         self._with_records.add(header.producer_id)
         return False
 
     def met(self, header: batch.BatchHeader, data: memoryview, segment: Segment) -> None:
-        """A control batch of the dirty range, in the log's order. Raises CorruptIndexError where an index denies it."""
+        """Check a control batch of the dirty range, in log order. Raises CorruptIndexError if an index denies it."""
         number = self._covering(header.producer_id, header.base_offset)
         if number is not None:
             if self.aborted[number].last_offset != header.base_offset:
@@ -94,7 +94,7 @@ class Markers:
 
 
 def _is_proven(io: Io, own: Segment, segment: Segment, entry: AbortedTransaction) -> bool:
-    """Whether the entry's marker stands in the segment. Raises CorruptIndexError for anything else, CorruptLogError."""
+    """Whether the entry's marker is in the segment. Raises CorruptIndexError if something else is, CorruptLogError."""
     file = OpenFile(io, own.path(), os.O_RDONLY)
     found = own.find(io, file, entry.last_offset, own.size)
     if found is None or found[1] > entry.last_offset:
@@ -111,21 +111,21 @@ def _is_proven(io: Io, own: Segment, segment: Segment, entry: AbortedTransaction
 
 
 class CleanedTransactions:
-    """The transactions as their batches and markers are met, in the log's order, from its start."""
+    """The transactions during the rewrite. It is given batches and markers in the log's order, from its start."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction], unproven: set[int], first_dirty: int) -> None:
         self._aborted, self._unproven = aborted, unproven
         self._by_start = sorted(aborted, key=lambda entry: entry.first_offset)
         self._next = 0
         self._first_dirty = first_dirty
-        #: By producer: the aborted transaction that is passed, and those that have batches here.
+        #: By producer: the aborted transaction at this point of the log, and those that have batches here.
         self._passing: dict[int, AbortedTransaction] = {}
         self._with_batches: set[int] = set()
-        #: The last offsets of aborted transactions that have no batches any more.
+        #: The last offsets of aborted transactions that have no batches left.
         self.dropped: set[int] = set()
 
     def is_aborted(self, header: batch.BatchHeader) -> bool:
-        """Whether the records of a transactional batch go."""
+        """Whether the records of a transactional batch are removed."""
         while self._next < len(self._by_start) and self._by_start[self._next].first_offset <= header.last_offset:
             entry = self._by_start[self._next]
             self._passing[entry.producer_id] = entry
@@ -134,11 +134,11 @@ class CleanedTransactions:
         passed = self._passing.get(header.producer_id)
         if passed is None or passed.last_offset in self._unproven:
             return False
-        # What was aborted before the dirty range has no records left there.
+        # Batches aborted before the dirty range have no records left.
         return self._first_dirty <= passed.last_offset and header.base_offset <= passed.last_offset
 
     def is_over(self, header: batch.BatchHeader, data: bytes) -> bool:
-        """Whether a control batch is a marker of which no batch is left."""
+        """Whether a control batch is a marker whose transaction has no batches left."""
         if not header.records_count:
             return True
         try:

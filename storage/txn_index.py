@@ -1,11 +1,11 @@
-"""The aborted transactions of a segment: those whose markers stand in it, as Kafka's `.txnindex` file has them.
+"""The aborted transactions whose markers are in a segment, as in Kafka's `.txnindex` file.
 
 An entry says which producer's batches, from the first offset of its transaction to the marker, a read_committed
-consumer has to pass over, and how far all was decided when the marker was written. The file is written before the
-marker, so that whoever sees the marker finds the entry. It can be made anew from the log.
+consumer must skip, and up to where all transactions were decided when the marker was written. The file is written
+before the marker, so that whoever sees the marker finds the entry. It can be rebuilt from the log.
 
 Entry (big-endian, 34 bytes): version i16 (0), producer id i64, first offset i64, last offset i64 (the marker's), last
-stable offset i64. In the order of the markers; the last stable offset does not decrease, either.
+stable offset i64. Entries are in the order of the markers; the last stable offset does not decrease, either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 SUFFIX = ".txnindex"
 #: A segment whose markers have aborted this many transactions is full, so that its index is read quickly.
 MOST_ENTRIES = 32_768
-# Entries of which it is known together where the oldest transaction begins.
+# The entries of a block, for which the start of the oldest transaction is kept.
 _BLOCK = 256
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -30,34 +30,34 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int  # the marker's
-    #: When the marker was written, every transaction that began before it was decided, but for this one.
+    #: When the marker was written, every transaction that began before this offset was decided, except this one.
     last_stable_offset: int
 
 
 class TransactionIndex:
-    """The entries of one segment, kept as they are in the file."""
+    """The entries of one segment, kept in the file's format."""
 
     __slots__ = ("_data", "_oldest", "verified")
 
     def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
         self._data = bytearray()
-        #: Of each block of entries, where the oldest of its transactions begins.
+        #: For each block of entries, where the oldest of its transactions begins.
         self._oldest: list[int] = []
-        #: Last offsets of entries that were found to be true of the log.
+        #: Last offsets of entries that were found to match the log.
         self.verified: set[int] = set()
         for entry in entries:
             self.append(entry)
 
     @classmethod
     def decode(cls, data: bytes, first: int, end: int) -> TransactionIndex:
-        """Of a file's bytes; its markers are at offsets from `first` up to `end`. Raises ValueError if not credible."""
+        """Decode a file; its markers are at offsets from `first` up to `end`. Raises ValueError if not credible."""
         if len(data) % _ENTRY.size:
             raise ValueError(f"{len(data)} bytes are no whole entries")
         found = cls()
         last, stable, whole = first - 1, 0, _BLOCK * _ENTRY.size
         for at in range(0, len(data), whole):
             block = data[at : at + whole]
-            # By columns: there may be many entries, and the event loop waits for them.
+            # By columns, which is quick: there may be many entries, and the event loop waits.
             fields = _entries(len(block) // _ENTRY.size).unpack(block)
             begun, ended, decided = fields[2::5], fields[3::5], fields[4::5]
             if (
@@ -101,13 +101,13 @@ class TransactionIndex:
         self._data += encode_entry(entry)
 
     def marker_after(self, start: int, count: int) -> tuple[int, int]:
-        """How many markers there are from `start` on, and the offset of the one behind `count` of them, or -1."""
+        """How many markers there are from `start` on, and the offset of the one after `count` of them, or -1."""
         first = bisect_left(range(len(self)), start, key=lambda at: self[at].last_offset)
         there = len(self) - first
         return there, self[first + count].last_offset if there > count else -1
 
     def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
-        """Add those that have offsets from `start` up to `end` to `found`; whether no later segment can have more."""
+        """Add the entries with offsets from `start` up to `end` to `found`; whether no later segment can have more."""
         count = len(self)
         at = bisect_left(range(count), start, key=lambda at: self[at].last_offset)
         while at < count:
@@ -128,7 +128,7 @@ class TransactionIndex:
 
 @cache
 def _entries(count: int) -> struct.Struct:
-    """Of so many entries, at most a block of them."""
+    """The format of `count` entries, at most a block."""
     return struct.Struct(">" + _ENTRY.format[1:] * count)
 
 

@@ -1,4 +1,4 @@
-"""What no flush has taken over yet, and the job that a flush of it is."""
+"""What was written and no flush has taken over yet, and the job that flushes it."""
 
 from __future__ import annotations
 
@@ -62,24 +62,24 @@ class Unflushed:
         self.files: list[OpenFile] = []
         self.paths: list[str] = []
         self.size = 0
-        #: Of segments rolled since the last flush that has ended: one of them may end at the recovery point.
+        #: Indexes of segments rolled since the last completed flush: one of the segments may end at the recovery point.
         self.rolled_indexes: list[str] = []
         #: The log end when the last flush began.
         self.flushed_at = flushed_at
         self._drops = self._drops_synced = 0
 
     def note_drop(self, directory: str) -> None:
-        """The oldest segment has lost its name, which only the folder says."""
+        """Note that the oldest segment was renamed: that is durable once the folder is synced."""
         self.paths.append(directory)
         self._drops += 1
 
     @property
     def has_dropped(self) -> bool:
-        """Whether a loss of power may bring segments back."""
+        """Whether a loss of power may bring dropped segments back."""
         return self._drops != self._drops_synced
 
     def begin(self, log: Log) -> LocalFlushJob | None:
-        """A job for all of it; None when nothing is owed."""
+        """A job that flushes all of it; None if nothing is owed."""
         active = log.active
         files, paths = self.files, self.paths
         if not active.dirty and not files and not paths:
@@ -104,14 +104,14 @@ class Unflushed:
         )
 
     def end(self, job: LocalFlushJob) -> None:
-        """The job has run."""
+        """Note that the job has run."""
         self._drops_synced = job.drops
         if self.rolled_indexes:
             synced = set(job.paths)
             self.rolled_indexes = [path for path in self.rolled_indexes if path not in synced]
 
     def put_back(self, job: LocalFlushJob) -> None:
-        """The job has not begun: it is owed again."""
+        """Take the job back, as it has not begun: it is owed again."""
         self.files = [*job.files, *self.files]
         self.paths = [*job.paths, *self.paths]
         self.size += job.size

@@ -1,4 +1,4 @@
-"""What is done in a data directory besides serving: files that are discarded go, and damaged segments are mended."""
+"""Background work in a data directory: discarded files are deleted, and damaged segments are repaired."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from barnabas.storage.layout import DELETE_SUFFIX
 from barnabas.storage.replacing import ReplacingLog
 from barnabas.storage.segment import Segment
 
-# A damaged segment that could not be mended, for lack of room say, is tried again after this time.
+# A damaged segment that could not be repaired, for example for lack of room, is tried again after this time.
 _NEXT_REPAIR_SECONDS = 10.0
 
 
 class Upkeep:
-    """Work that waits for a thread. `added` is set when there is some."""
+    """Work that waits for a thread. `added` is set when there is any."""
 
     def __init__(self, io: Io, path: str, limiter: trio.CapacityLimiter) -> None:
         self.added = trio.Event()
@@ -31,7 +31,7 @@ class Upkeep:
         self._deleting = trio.Lock()
 
     def discard(self, paths: list[str]) -> None:
-        """Have files and folders deleted."""
+        """Queue files and folders for deletion."""
         self._doomed += paths
         self.added.set()
 
@@ -41,24 +41,24 @@ class Upkeep:
         return bool(self._doomed)
 
     def forget(self, vnode: ReplacingLog) -> None:
-        """The vnode is another node's to mend."""
+        """Drop the vnode's repairs: another node has it now."""
         self._repairs.pop(vnode, None)
         self._next_repair.pop(vnode, None)
 
     def note_damage(self, vnode: ReplacingLog, segment: Segment) -> None:
-        """A reader has met damage in a segment. What could not be mended is not tried again at once."""
+        """Queue a segment in which a reader met damage. A repair that failed is not tried again at once."""
         if trio.current_time() >= self._next_repair.get(vnode, 0):
             self._repairs[vnode] = segment
             self.added.set()
 
     async def mend_damaged(self) -> None:
-        """Set the damage aside that readers have met."""
+        """Set aside the damage that readers have met."""
         while self._repairs:
             vnode, segment = self._repairs.popitem()
             error: OSError | None = None
             try:
                 job = vnode.begin_repair(segment)
-            except StorageError:  # no room to roll, say; its readers ask again
+            except StorageError:  # for example no room to roll; its readers ask again
                 job = None
             if job is None:
                 continue
@@ -72,7 +72,7 @@ class Upkeep:
                 self._next_repair[vnode] = trio.current_time() + _NEXT_REPAIR_SECONDS
 
     async def delete_discarded(self) -> None:
-        """Delete what waits to be; what is discarded meanwhile waits for the next call."""
+        """Delete the queued files. Files discarded meanwhile wait for the next call."""
         async with self._deleting:
             paths, self._doomed = self._doomed, []
             self.added = trio.Event()
@@ -80,7 +80,7 @@ class Upkeep:
                 await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
 
     async def delete_discarded_in(self, directories: Collection[str]) -> None:
-        """Delete what waits to be in these folders. When this returns, nothing of it is under way either."""
+        """Delete the queued files of these folders. When this returns, no deletion in them runs either."""
         async with self._deleting:
             paths = [path for path in self._doomed if os.path.dirname(path) in directories]
             if paths:
@@ -89,10 +89,10 @@ class Upkeep:
                 await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
 
     def _delete(self, paths: list[str]) -> None:
-        """What cannot be deleted now is found again, by its name, at the next start.
+        """Delete files and folders. If one cannot be deleted now, the next start finds it by its name.
 
-        A folder's new name is on disk before anything in it goes: half a folder under its old name, without the file
-        that has its topic's id, would be taken for one that was copied in from elsewhere.
+        A folder's new name is synced before any file in it is deleted. Half a folder under its old name, without the
+        file that has its topic's id, would look like one that was copied in from elsewhere.
         """
         renamed = False
         for path in paths:

@@ -1,12 +1,12 @@
-"""What a producer's batch is looked at for before it is written, as Kafka does (LogValidator there).
+"""Validation of a producer's batch before it is written, as in Kafka (LogValidator there).
 
 bytes -> size -> header and CRC -> decompressed records, each walked -> rules of the topic -> bytes as they are written
 
-Nothing of a vnode is touched, so a batch that takes long may be validated in a thread. How long one takes is bounded:
-by `max.message.bytes`, by what it may decompress to, and by `MAX_RECORDS`.
+It touches no vnode, so a batch that takes long may be validated in a thread. The time for one batch is bounded by
+`max.message.bytes`, by the size to which it may decompress, and by `MAX_RECORDS`.
 
-A header's maximum timestamp is set right from the records: older Go clients send -1, and look-ups by time, retention
-and the roll of segments go by it. All else that a header says must be true.
+A header's maximum timestamp is corrected from the records: older Go clients send -1, and look-ups by time, retention
+and the roll of segments depend on it. Everything else in a header must be right.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from barnabas.wire.batch import BatchHeader
 from barnabas.wire.compression import TooLarge, decompress, decompress_into
 from barnabas.wire.errors import ErrorCode, KafkaError
 
-# A batch of more records is refused. Kafka has no such bound; a batch of 1 MiB that is not compressed has at most
-# 150,000.
+# A batch with more records is refused. Kafka has no such limit; an uncompressed batch of 1 MiB has at most 150,000
+# records.
 MAX_RECORDS = 500_000
-# Of the records that break a rule, an answer names at most this many.
+# An answer names at most this many of the records that break a rule.
 MOST_RECORD_ERRORS = 1000
 MIN_DECOMPRESSED = 16 << 20
 MAX_RATIO = 8
-# What one validation may do on the event loop: about 2 ms. A batch that takes more goes to a thread.
+# How much one validation may do on the event loop: about 2 ms. A batch that needs more goes to a thread.
 LIGHT_BYTES = 2 << 20
 LIGHT_COMPRESSED = 256 << 10
 LIGHT_DECOMPRESSED = 512 << 10
 LIGHT_COMPRESSING = 64 << 10
 LIGHT_RECORDS_IN_PYTHON = 1000
 
-# What a thread decompresses most batches to: memory that is used again costs no page faults.
+# The size of the buffer to which a thread decompresses most batches: reused memory costs no page faults.
 SCRATCH_BYTES = 2 << 20
 
 
 class _Scratch(threading.local):
-    """A buffer of each thread. A batch is done with it when the next one comes."""
+    """One buffer per thread. A batch no longer needs it when the next one comes."""
 
     def __init__(self) -> None:
         self.light = bytearray(LIGHT_DECOMPRESSED)
@@ -69,7 +69,7 @@ class TooHeavy(Exception):
 
 
 class RejectedRecords(KafkaError):
-    """Some records of a batch break a rule, and so none of it is written."""
+    """Some records of a batch break a rule, so none of the batch is written."""
 
     def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -78,7 +78,7 @@ class RejectedRecords(KafkaError):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """A topic's configuration as far as its batches must obey it."""
+    """The part of a topic's configuration that batches must obey."""
 
     max_message_bytes: int
     codec: int | None
@@ -97,12 +97,12 @@ class Rules(msgspec.Struct, frozen=True):
             stamps=config.message_timestamp_type == "LogAppendTime",
             keyed=config.compacts,
             before_max_ms=config.message_timestamp_before_max_ms,
-            after_max_ms=min(config.message_timestamp_after_max_ms, _MOST // 2),  # the sum with a time stays in 64 bits
+            after_max_ms=min(config.message_timestamp_after_max_ms, _MOST // 2),  # the sum with a time fits 64 bits
         )
 
     @property
     def max_decompressed(self) -> int:
-        """What a batch may decompress to: generous for text, and little work for a bomb."""
+        """The most bytes to which a batch may decompress: generous for text, and a bomb still costs little work."""
         return min(max(MIN_DECOMPRESSED, MAX_RATIO * self.max_message_bytes), batch.MAX_DECOMPRESSED)
 
 
@@ -123,11 +123,11 @@ def check_size(size: int, rules: Rules, when: str = "") -> None:
 
 
 def validate(data: BytesLike, rules: Rules, now_ms: int, *, light: bool = False) -> Valid:
-    """The batch as it is to be written.
+    """Validate a batch; gives it as it will be written.
 
     Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (length, CRC, compressed data), INVALID_RECORD,
-    INVALID_TIMESTAMP; of the last two `RejectedRecords` where records break a rule of the topic. With `light` raises
-    TooHeavy instead of doing more than is good for an event loop.
+    INVALID_TIMESTAMP; the last two as `RejectedRecords` if records break a rule of the topic. With `light` it raises
+    TooHeavy instead of holding up an event loop.
     """
     size = len(data)
     check_size(size, rules)

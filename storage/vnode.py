@@ -1,16 +1,16 @@
-"""What a vnode is to everybody but storage: one partition's write-ahead log, wherever its bytes lie.
+"""The interface of a vnode, for all packages outside storage: one partition's write-ahead log, wherever its bytes are.
 
-Brokers and coordinators speak to a `Vnode` and to what it gives them: slices of its log, and jobs. None of them names a
-file, so that a log which does not lie in files can stand behind the same handlers (docs/decisions/0019).
+Brokers and coordinators use a `Vnode` and what it gives them: slices of its log, and jobs. None of these names a file,
+so a log that is not in files can serve the same handlers (docs/decisions/0019).
 
-Sync and single-threaded: all calls come from the event loop's thread and are short. Slow work leaves as a job, whose
-`run` goes to a thread and touches no vnode; it ends with a call that is given the job back.
+Sync and single-threaded: all calls come from the event loop's thread and are short. Slow work becomes a job, whose
+`run` goes to a thread and touches no vnode. A job ends with a call that gets the job back.
 
 Invariants:
 - `last_stable_offset <= high_watermark <= log_end_offset`, and `log_start_offset <= high_watermark`. Readers see
   nothing at or above the high watermark.
-- What a call raises is a `KafkaError`: `StorageError` where the disk is at fault.
-- A vnode that is offline (`error`) raises that error from every call, and tells those who listen to it.
+- A call raises only `KafkaError`: `StorageError` if the disk is at fault.
+- A vnode that is offline (`error`) raises that error from every call, and notifies its listeners.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slice(Protocol):
-    """A range of a log, whole batches, as an answer carries it. It stays readable while it is referenced."""
+    """A range of a log, whole batches, as it goes into an answer. It stays readable while it is referenced."""
 
-    #: It is known to be in memory, so that sending or reading it does not wait for the disk.
+    #: Whether it is known to be in memory, so that sending or reading it does not wait for the disk.
     cached: bool
 
     def __len__(self) -> int: ...
@@ -64,7 +64,7 @@ class Slice(Protocol):
         """All of it. Raises OSError."""
 
     def send(self, sock: socket.socket) -> int:
-        """Send what the socket takes without waiting; how many bytes, 0 where the range ends before its length says.
+        """Send as much as the socket takes without waiting. Gives the bytes sent; 0 if the range ends too early.
 
         Raises BlockingIOError, OSError.
         """
@@ -76,35 +76,35 @@ class Slice(Protocol):
         """What is left of the range after its first `sent` bytes."""
 
     def look_cached(self) -> bool:
-        """Whether it is in memory by now, without waiting for the disk; noted in `cached`."""
+        """Whether it is in memory by now; does not wait for the disk. Noted in `cached`."""
 
     def warm(self) -> None:
-        """Bring it into memory. For a thread: this is what takes as long as the disk. Raises OSError."""
+        """Read it into memory. For a thread: it takes as long as the disk does. Raises OSError."""
 
 
 class Check(Protocol):
-    """A look at the CRCs of a range that would be sent, and that nobody has looked at yet; ends with `end_check`."""
+    """A check of the CRCs of a range that is to be sent and was not checked yet; ends with `end_check`."""
 
     def __len__(self) -> int:
         """Bytes of the range."""
 
     def run(self) -> None:
-        """For a thread. What it meets, the end tells."""
+        """For a thread. `end_check` gives the result."""
 
 
 class TimeScan(Protocol):
-    """A walk over a stretch of the log for the first record of a time; ends with `end_scan`."""
+    """A walk over a part of the log to find the first record at a time; ends with `end_scan`."""
 
     def run(self) -> None:
-        """For a thread. What it finds or meets, the end tells."""
+        """For a thread. `end_scan` gives the result."""
 
 
 class FlushJob(Protocol):
-    """What one flush has to make durable; ends with `end_flush`."""
+    """The work of one flush; ends with `end_flush`."""
 
     @property
     def end_offset(self) -> int:
-        """Everything below is durable when it has run."""
+        """Everything below this offset is durable when it has run."""
 
     @property
     def size(self) -> int:
@@ -112,14 +112,14 @@ class FlushJob(Protocol):
 
     @property
     def syncs(self) -> int:
-        """How many fsyncs it is, or calls that take as long."""
+        """The number of fsyncs, or of calls that take as long."""
 
     @property
     def lone_fd(self) -> int | None:
-        """The descriptor whose fdatasync is all of the job, if that is so: the kernel can do it without a thread."""
+        """The descriptor whose fdatasync is the whole job, else None: the kernel can sync it without a thread."""
 
     def run(self) -> None:
-        """For a thread. Raises OSError; NotBegunError if it is owed as before."""
+        """For a thread. Raises OSError; NotBegunError if the flush is still owed."""
 
 
 class ReadResult(msgspec.Struct, frozen=True):
@@ -127,31 +127,31 @@ class ReadResult(msgspec.Struct, frozen=True):
     high_watermark: int
     log_start_offset: int
     last_stable_offset: int
-    #: Readable bytes that the range leaves out; LATER_SEGMENT if there are some in a later one.
+    #: Readable bytes that the range leaves out; LATER_SEGMENT if they are in a later segment.
     left: int = 0
-    #: What must be run, and given to `end_check`, before the range may be sent.
+    #: The check that must run, and be passed to `end_check`, before the range may be sent.
     check: Check | None = None
     #: The offset behind the range.
     end_offset: int = -1
 
 
 class CompactionJob(Protocol):
-    """A compaction, part by part; after each, `end_compaction`."""
+    """A compaction in parts; `end_compaction` is called after each part."""
 
-    #: What it has done so far.
+    #: Its figures so far.
     figures: CompactionFigures
-    #: All is clean that it set out to clean.
+    #: Whether everything that it set out to clean is clean.
     is_done: bool
 
     def run(self) -> None:
-        """For a thread: the next part. Raises what `end_compaction` is given."""
+        """Run the next part, in a thread. An exception is passed to `end_compaction`."""
 
     def stop(self) -> None:
         """Let `run` end soon."""
 
 
 class Callbacks:
-    """Callables that want to hear of a vnode's progress; nothing to do while there are none."""
+    """Callables that are called on a vnode's progress; costs nothing while there are none."""
 
     __slots__ = ("callables",)
 
@@ -170,13 +170,13 @@ class Callbacks:
 
 
 class Vnode(Protocol):
-    """One partition's log. A key in dicts and sets by its identity."""
+    """One partition's log. As a key of dicts and sets it is compared by identity."""
 
     #: The topic's settings; when they change, so does `rules`.
     config: LogConfig
-    #: Of the partition's leader, which is this broker: batches and markers that are appended get it (KIP-101).
+    #: The epoch of the partition's leader, which is this broker: appended batches and markers get it (KIP-101).
     leader_epoch: int
-    #: Hears when the high watermark or the log start moves, and when the vnode goes offline.
+    #: Called when the high watermark or the log start moves, and when the vnode goes offline.
     on_high_watermark: Callbacks
 
     @property
@@ -187,15 +187,15 @@ class Vnode(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the log lies, for the operator to read."""
+        """Where the log is stored, for the operator to read."""
 
     @property
     def topic_id(self) -> bytes:
-        """Of the topic that it belongs to; ZERO_ID where nothing says. Raises StorageError."""
+        """The id of its topic; ZERO_ID if that is not known. Raises StorageError."""
 
     @property
     def rules(self) -> Rules:
-        """What a producer's batch must obey."""
+        """The rules for a producer's batch."""
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Vnode(Protocol):
 
     @property
     def loaded(self) -> bool:
-        """Whether it is in use since the start: if not, the first call to need the log looks at it."""
+        """Whether the log was loaded since the start; if not, the first call that needs it loads it."""
 
     @property
     def waits_for_fsync(self) -> bool:
@@ -216,8 +216,8 @@ class Vnode(Protocol):
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a read_committed consumer may see: the high watermark, or where the oldest transaction begins
-        whose marker is not below it."""
+        """The end of what a read_committed consumer may see: the high watermark, or the beginning of the oldest
+        transaction whose marker is not below it."""
 
     @property
     def high_watermark(self) -> int: ...
@@ -236,25 +236,25 @@ class Vnode(Protocol):
 
     @property
     def appended(self) -> tuple[int, int]:
-        """Bytes and records that were appended since the log was loaded, without markers of transactions."""
+        """Bytes and records appended since the log was loaded, without markers of transactions."""
 
     def stored_bytes(self) -> int | None:
-        """As `size_bytes`, without loading the log; None when it is gone. May be called in a thread."""
+        """Like `size_bytes`, without loading the log; None if it is gone. May be called in a thread."""
 
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(self, data: BytesLike, *, now_ms: int, origin: Origin = Origin.CLIENT) -> AppendResult:
         """Write one batch (several under REPLICATION) at the log's end; not durable yet.
 
-        Whether that is enough to acknowledge it is the flusher's to say. Raises `KafkaError`: CORRUPT_MESSAGE,
-        INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR; after any but the last the vnode is as before.
-        Under QUERY OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER for a batch that does not begin at the log's
-        end.
+        The flusher decides when it can be acknowledged. Raises `KafkaError`: CORRUPT_MESSAGE, INVALID_RECORD,
+        INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR. After any of them except the last the vnode is
+        as before. Under QUERY a batch that does not begin at the log's end raises OUT_OF_ORDER_SEQUENCE_NUMBER or
+        DUPLICATE_SEQUENCE_NUMBER.
         """
 
     def append_valid(self, valid: Valid, *, now_ms: int) -> AppendResult:
-        """As `append`, for one batch that `storage.validation.validate` has let pass under this vnode's `rules`."""
+        """Like `append`, for one batch that `storage.validation.validate` has accepted under this vnode's `rules`."""
 
     def end_transaction(self, marker: Marker, *, new_epoch: bool, now_ms: int) -> AppendResult:
         """Write the marker of a transaction, as its coordinator; not durable yet.
@@ -264,20 +264,20 @@ class Vnode(Protocol):
         """
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer has a transaction open here in this epoch: what it writes belongs to that one."""
+        """Whether a producer has a transaction open here in this epoch; its writes then belong to it."""
 
     def begin_verification(self, verification: Verification) -> None:
-        """The coordinator is about to be asked whether a transaction may begin here. Raises StorageError."""
+        """Note that the coordinator is about to be asked whether a transaction may begin here. Raises StorageError."""
 
     def check_verification(self, verification: Verification) -> None:
-        """Whether the transaction may begin now: what the coordinator has said still holds.
+        """Check that the transaction may begin now, because the coordinator's answer still holds.
 
-        The append follows in the same turn. Raises `KafkaError` NOT_ENOUGH_REPLICAS where a marker came between,
-        OUT_OF_ORDER_SEQUENCE_NUMBER where an earlier batch waits for the same.
+        The append must follow in the same turn of the event loop. Raises `KafkaError` NOT_ENOUGH_REPLICAS if a marker
+        came between, OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch waits for the same.
         """
 
     def end_verification(self, verification: Verification) -> None:
-        """Whoever began it has done what it was for."""
+        """End a verification: its append is done or given up."""
 
     # -- flush -------------------------------------------------------------------------------------------------------
 
@@ -286,22 +286,22 @@ class Vnode(Protocol):
         """Offsets appended since the last flush began or ended."""
 
     def begin_flush(self) -> FlushJob | None:
-        """What a flush up to the log end has to do; None when nothing is owed. Raises StorageError."""
+        """The work of a flush up to the log end; None if nothing is owed. Raises StorageError."""
 
     def reserve(self, job: FlushJob) -> None:
-        """Before a flush: make room for more appends like those that it is for."""
+        """Before a flush: make room for more appends like those in it."""
 
     def unreserve(self) -> None:
         """Give that room back, as appends have ceased."""
 
     def end_flush(self, job: FlushJob, error: OSError | None = None) -> None:
-        """`job` has run: with an error the vnode goes offline, with NotBegunError the flush is owed again."""
+        """`job` has run. With an error the vnode goes offline; with NotBegunError the flush is owed again."""
 
     def flush(self) -> None:
-        """A flush on the spot, for callers without an event loop. Raises StorageError."""
+        """Flush on the spot, for callers without an event loop. Raises StorageError."""
 
     def fail(self, action: str, error: Exception) -> None:
-        """Take the vnode offline because `action` failed, and its outcome is not known."""
+        """Take the vnode offline because `action` failed and its outcome is not known."""
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -314,87 +314,87 @@ class Vnode(Protocol):
         max_offset: int | None = None,
         verified: bool = False,
     ) -> ReadResult:
-        """A range of the log from the batch that contains `offset` (or the next one, over a gap).
+        """A range of the log from the batch that contains `offset`, or from the next one if `offset` is in a gap.
 
-        It ends on a batch boundary below the high watermark (and `max_offset`, exclusive) and within `max_bytes`, but
-        for a first batch larger than that under `min_one_batch`. No slice where there is nothing to read. If
-        it is to be `verified`, it ends before what was not looked at yet, or comes with a check. Raises `KafkaError`
+        It ends on a batch boundary below the high watermark (and `max_offset`, exclusive) and within `max_bytes`. Under
+        `min_one_batch` a first batch may be larger than that. There is no slice if there is nothing to read. With
+        `verified` it ends before the first batch that was not checked yet, or comes with a check. Raises `KafkaError`
         OFFSET_OUT_OF_RANGE outside the log.
         """
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Those with offsets from `start` up to `end`: what a read_committed consumer of that range must pass over."""
+        """The aborted transactions with offsets from `start` up to `end`: a read_committed consumer must skip them."""
 
     def aborted_limit(self, start: int, end: int, most: int) -> int:
-        """Up to where, from `start` to at most `end`, a range has at most `most` markers that abort."""
+        """The end, at most `end`, of a range from `start` with at most `most` abort markers."""
 
     def open_transaction(self, producer_id: int) -> int | None:
         """Where the open transaction of a producer begins, None if it has none."""
 
     def active_producers(self) -> Iterator[tuple[int, Producer]]:
-        """The producers that are remembered, by their ids."""
+        """The remembered producers with their ids."""
 
     def end_check(self, check: Check) -> Slice:
-        """`check` has run: the whole batches at its start. Raises StorageError where the first one is damaged."""
+        """`check` has run: gives the whole batches at its start. Raises StorageError if the first one is damaged."""
 
     def found_damage(self, offset: int, error: Exception) -> StorageError:
-        """A reader has found that the batch at `offset` is damaged. What to raise: asking again helps."""
+        """Report that the batch at `offset` is damaged. Gives the error to raise: a later read may succeed."""
 
     def mending_on_the_spot(self) -> AbstractContextManager[None]:
-        """While it is held, damage is mended where it is met, for callers without an event loop."""
+        """While it is held, a read repairs the damage that it meets, for callers without an event loop."""
 
     def newest_timestamp(self) -> int:
-        """The newest timestamp of all records; -1 in a log without timestamps."""
+        """The newest timestamp of all records; -1 if the log has no timestamps."""
 
     def time_scans(self, timestamp: int) -> Iterator[TimeScan]:
-        """Where to look for the first readable record at or after `timestamp`; the first that finds one ends it.
+        """The scans for the first readable record at or after `timestamp`; stop after the first that finds one.
 
-        Between two of them the vnode may change.
+        The vnode may change between two scans.
         """
 
     def end_scan(self, scan: TimeScan) -> tuple[int, int] | None:
-        """`scan` has run: offset and timestamp of the record, None if it has found none. Raises KafkaError."""
+        """`scan` has run: gives offset and timestamp of the record, None if there is none. Raises KafkaError."""
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """What the scans find, on the spot."""
+        """The result of the scans, run on the spot."""
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """The largest leader epoch up to `epoch`, and the offset at which it ended; (-1, -1) when unknown."""
+        """The largest leader epoch up to `epoch`, and the offset at which it ended; (-1, -1) if unknown."""
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch under which `offset` was, or will be, written; -1 when unknown."""
+        """The leader epoch under which `offset` was, or will be, written; -1 if unknown."""
 
     # -- deletion ----------------------------------------------------------------------------------------------------
 
     def begin_at(self, offset: int) -> None:
-        """Let a log that has never held a record begin, and so end, at `offset`. Durable with the first flush.
+        """Let a log begin, and so end, at `offset`. It must never have held a record. Durable with the first flush.
 
         Raises ValueError if there have been records, StorageError.
         """
 
     def roll(self, now_ms: int) -> None:
-        """Let what is appended next be deletable apart from what is there. Raises StorageError."""
+        """Begin a new segment, so that present records can be deleted without later ones. Raises StorageError."""
 
     def truncate_prefix(self, offset: int) -> None:
         """Raise the log start offset to `offset` (DeleteRecords). Raises KafkaError OFFSET_OUT_OF_RANGE."""
 
     def apply_retention(self, now_ms: int) -> int:
-        """Drop what the delete policy no longer wants, and forget idle producers; the number of segments dropped."""
+        """Apply the delete policy, and forget idle producers; gives the number of segments dropped."""
 
     # -- compaction --------------------------------------------------------------------------------------------------
 
     def may_need_compaction(self) -> bool:
-        """Whether it is worth it to load the log for `compaction_need`. May be called in a thread."""
+        """Whether it is worth loading the log for `compaction_need`. May be called in a thread."""
 
     def compaction_need(self, now_ms: int) -> Need:
-        """What there is to clean. Raises StorageError."""
+        """How much there is to clean. Raises StorageError."""
 
     def begin_compaction(self, now_ms: int, limits: CompactionLimits) -> CompactionJob | None:
-        """Clean what is dirty; None if there is nothing, or it is not possible now. Raises StorageError."""
+        """A job that cleans the dirty part; None if there is none, or it is not possible now. Raises StorageError."""
 
     def end_compaction(self, job: CompactionJob, error: Exception | None = None) -> bool:
-        """A part of `job` has run: readers get what it has made. Whether there is more to run.
+        """A part of `job` has run: readers get its new segments. Gives whether there is more to run.
 
-        With an error, or after one, the log is as it was before the part. Raises StorageError where the compaction
-        could not go on; where the log has changed under it, it ends without.
+        With an error, or after one, the log is as it was before the part. Raises StorageError if the compaction could
+        not go on. If the log has changed meanwhile, the compaction ends without an error.
         """

@@ -11,33 +11,33 @@ NONE_OPEN = 1 << 63
 
 
 class Undecided:
-    """The transactions whose outcome readers do not know yet: open ones, and those whose marker they do not see.
+    """The transactions whose outcome readers do not know yet: open ones, and those whose marker they cannot see yet.
 
-    Every call takes a constant time, on average over all calls (`settle`: over the markers that come into sight): a
-    transaction that is decided is forgotten when its marker is seen, however long others before it stay open.
+    Every call takes constant time on average (`settle`: per marker that becomes visible). A decided transaction is
+    forgotten when its marker is visible, however long earlier transactions stay open.
     """
 
     __slots__ = ("_ended", "_open", "_seen", "first")
 
     def __init__(self) -> None:
-        #: Where the oldest one begins; NONE_OPEN where there is none.
+        #: Where the oldest one begins; NONE_OPEN if there is none.
         self.first = NONE_OPEN
-        #: Where those without a marker begin, ascending. A plain dict is slow to find its first key after deletions.
+        #: Where transactions without a marker begin, ascending. A plain dict is slow at this after deletions.
         self._open: OrderedDict[int, None] = OrderedDict()
-        #: (marker, where its transaction begins) of those that are decided and not seen, both ascending: a transaction
-        #: that begins later and is seen earlier than another one never decides what is `first`.
+        #: (marker, where its transaction begins) of transactions whose marker is not visible yet, both ascending: a
+        #: transaction that begins later and is visible earlier than another one never decides `first`.
         self._ended: deque[tuple[int, int]] = deque()
-        #: Readers see everything below this offset. All, until there are readers.
+        #: Readers see everything below this offset; until there are readers, everything.
         self._seen = NONE_OPEN
 
     def begin(self, first_offset: int) -> None:
-        """A transaction begins, later in the log than all others."""
+        """Note a new transaction; it begins later in the log than all others."""
         self._open[first_offset] = None
         if self.first == NONE_OPEN:
             self.first = first_offset
 
     def end(self, first_offset: int, marker: int) -> None:
-        """The marker of the open transaction that begins there is written at the offset `marker`, later than all."""
+        """Note that the open transaction that begins at `first_offset` has its marker at `marker`, later than all."""
         del self._open[first_offset]
         if marker >= self._seen:
             ended = self._ended
@@ -48,7 +48,7 @@ class Undecided:
             self._find_first()
 
     def open(self) -> Iterator[int]:
-        """Where those without a marker begin, the oldest first."""
+        """Where the transactions without a marker begin, the oldest first."""
         return iter(self._open)
 
     def clear(self) -> None:
@@ -57,7 +57,7 @@ class Undecided:
         self.first = self._seen = NONE_OPEN
 
     def settle(self, high_watermark: int) -> None:
-        """Readers see everything below this offset: forget what is decided for them."""
+        """Readers now see everything below `high_watermark`: forget the transactions that are decided for them."""
         self._seen = high_watermark
         ended = self._ended
         while ended and ended[0][0] < high_watermark:
@@ -81,7 +81,7 @@ class Watermarks:
         self.advance(offset, segment, position)
 
     def advance(self, offset: int, segment: Segment, position: int) -> None:
-        """Everything below `offset` may be seen: the batch with it begins at `position` of `segment`."""
+        """Let readers see everything below `offset`; the batch at `offset` begins at `position` of `segment`."""
         self.high_watermark = offset
         self.segment = segment
         self.position = position

@@ -1,7 +1,7 @@
-"""One file per API. Importing this package registers them all; what is not here is not advertised.
+"""One file per API. Importing this package registers them all; an API without a file here is not advertised.
 
-Each file opens with what its versions changed, from the first that is served. Not repeated there: the encoding of
-flexible versions (KIP-482) is the work of `wire`, the throttle time (KIP-219) that of the connection.
+Each file opens with the changes of its versions, from the first that is served. Two are not repeated there: `wire`
+handles the encoding of flexible versions (KIP-482), the connection handles the throttle time (KIP-219).
 """
 
 from barnabas.broker.apis import (

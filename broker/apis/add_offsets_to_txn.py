@@ -46,9 +46,9 @@ def _add(
 async def _when_there(
     context: Context, request: AddOffsetsToTxnRequest, transactions: Transactions, groups: Groups
 ) -> AddOffsetsToTxnResponse:
-    """Clients ask this before they look for the group's coordinator, which makes `__consumer_offsets`.
+    """Answer once `__consumer_offsets` exists. Clients send this before they look for the group's coordinator.
 
-    Until that is there, nobody knows how many partitions it has, and so which of them has the group.
+    Only that look-up creates the topic; until then the number of partitions, and so the group's partition, is unknown.
     """
     try:
         await groups.ready()

@@ -41,7 +41,7 @@ def handle(
     of_node = context.principal == NODE
     claims = queries.secret.is_claimed
     if of_node:
-        pass  # that node has checked who names an id of the streams driver's
+        pass  # that node has checked the use of a streams driver's id
     elif claims(request.v3_and_below_transactional_id) or any(
         claims(each.transactional_id) for each in request.transactions
     ):
@@ -61,7 +61,7 @@ def handle(
 
 
 def _refused(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    """The answer to who names an id of the streams driver's."""
+    """The answer to a client that names an id of the streams driver."""
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     topics = [
         AddPartitionsToTxnTopicResult(t.name, [AddPartitionsToTxnPartitionResult(p, code) for p in t.partitions])
@@ -73,7 +73,7 @@ def _refused(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
 def _not_attempted(
     request: AddPartitionsToTxnRequest, denied: set[str], partitions: Partitions
 ) -> AddPartitionsToTxnResponse:
-    """The answer about topics of which the client may not write some: none is added."""
+    """The answer if the client may not write some of the topics: none is added."""
 
     def code(name: str, index: int) -> ErrorCode:
         if name in denied:

@@ -25,7 +25,7 @@ from barnabas.wire.messages.alter_client_quotas import (
 )
 from barnabas.wire.types import Message
 
-# There are four keys; a tool may remove others that it knows.
+# There are four keys; a tool may also remove other keys that it knows.
 MAX_OPS = 50
 
 
@@ -57,14 +57,14 @@ async def handle(
 
 
 def _entity(entry: EntryData) -> list[EntityData]:
-    """The entity of an entry as it is answered: the client id before the user, as in Kafka."""
+    """The entity of an entry for the answer: the client id before the user, as in Kafka."""
     return sorted(entry.entity, key=lambda each: each.entity_type)
 
 
 def _checked(
     known_quotas: quotas.ClientQuotas, request: AlterClientQuotasRequest
 ) -> tuple[list[KafkaError | None], list[Message]]:
-    """What is wrong with each entry, and the change that the others are."""
+    """The error of each wrong entry, and the changes of the others."""
     failures: list[KafkaError | None] = []
     records: list[Message] = []
     known = set(known_quotas.of)
@@ -92,7 +92,7 @@ def _checked(
 
 
 def _changes(names: list[tuple[str, str | None]], entry: EntryData, current: Mapping[str, float]) -> list[Message]:
-    """The records of an entry; what is as asked already makes none. Raises KafkaError."""
+    """The records of an entry; a value that is already set makes none. Raises KafkaError."""
     if len(entry.ops) > MAX_OPS or len({each.key for each in entry.ops}) != len(entry.ops):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A quota stands once in an entry.")
     wanted = {each.key: None if each.remove else each.value for each in entry.ops}

@@ -35,7 +35,7 @@ def handle(
             return ErrorCode.LOG_DIR_NOT_FOUND
         if partitions.get(topic, index):
             return ErrorCode.NONE
-        # Of one that another node leads, or that is on its way here: tools ask again until it has come.
+        # Another node leads the partition, or it is moving here: tools ask again until it has arrived.
         known = partitions.exists(topic, index)
         return ErrorCode.REPLICA_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

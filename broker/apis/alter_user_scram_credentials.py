@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (51), version 0 (KIP-554): users get credentials, or lose them, for SCRAM.
 
-The client sends what its password becomes, salted; from that the keys are made that a server keeps. A user's changes
-take effect together, and one that is wrong has none of them take effect.
+The client sends its salted password; the keys that a server keeps are made from that. A user's changes take effect
+together: if one is wrong, none takes effect.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def handle(
 async def _checked(
     request: AlterUserScramCredentialsRequest, metadata: MetadataImage
 ) -> tuple[dict[str, list[Message]], dict[str, KafkaError]]:
-    """The records of each user, and what is wrong with the others."""
+    """The records of each user, and the errors of the others."""
     changes: dict[str, list[Message]] = {}
     failures: dict[str, KafkaError] = {}
     seen: set[tuple[str, int]] = set()
@@ -97,7 +97,7 @@ async def _checked(
 
 
 def _mechanism(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> str:
-    """The mechanism's name. Raises KafkaError for one that there is not, or for a name that nobody can have."""
+    """The mechanism's name. Raises KafkaError for an unknown mechanism, or an impossible user name."""
     if not change.name:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if len(change.name) > MAX_NAME:
@@ -109,7 +109,7 @@ def _mechanism(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> st
 
 
 def _upsertion(change: ScramCredentialUpsertion, mechanism: str) -> Message:
-    """Raises KafkaError for a credential that Kafka would not take."""
+    """The record of a credential. Raises KafkaError if Kafka would refuse it."""
     if change.iterations < scram.MIN_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if change.iterations > scram.MAX_ITERATIONS:

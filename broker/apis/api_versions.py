@@ -28,7 +28,7 @@ from barnabas.wire.messages.api_versions import (
 )
 
 FROM_ZERO_SINCE = 4
-#: GetTelemetrySubscriptions and PushTelemetry: advertised where somebody reads what clients push (KIP-714).
+#: GetTelemetrySubscriptions and PushTelemetry: advertised if pushed metrics can be read (KIP-714).
 TELEMETRY = (71, 72)
 _SOFTWARE_CHARS = 200
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -65,7 +65,7 @@ def _all(version: int, left_out: Collection[int]) -> ApiVersionsResponse:
 
 
 def _unsupported() -> ApiVersionsResponse:
-    """The answer to a version that is not known."""
+    """The answer to an unknown version."""
     own = APIS[ApiVersionsRequest.__wire__.key]
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,

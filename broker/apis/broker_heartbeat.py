@@ -1,6 +1,6 @@
 """BrokerHeartbeat (63), versions 0-2: a node says through which offset nothing of removed topics is left on it.
 
-The rest of what Kafka's brokers say with it (KIP-631) is not needed here: whether a node lives, its lock tells.
+The other fields of Kafka's brokers (KIP-631) are not needed here: a node's lock shows whether it lives.
 
 Version 0: the offset. Version 1: folders that are offline. Version 2: folders that take no new partitions.
 """

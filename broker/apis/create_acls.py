@@ -1,6 +1,6 @@
 """CreateAcls (30), versions 1-3: each is added, or refused, for itself (KIP-140).
 
-An ACL that is there already is no error. Answered when the change is durable and in force.
+An ACL that exists already is not an error. Answered when the change is durable and in force.
 
 Version 1: pattern types (KIP-290). Version 2: flexible. Version 3: the resource type user. Without an authorizer all
 are refused alike.
@@ -66,7 +66,7 @@ def _acl_of(creation: AclCreation) -> Acl:
 
 
 def _check(asked: list[Acl], known: Acls) -> list[KafkaError | None]:
-    """What is wrong with each."""
+    """The error of each ACL, if any."""
     failures: list[KafkaError | None] = []
     added: set[Acl] = set()
     for acl in asked:

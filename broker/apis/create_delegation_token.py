@@ -64,7 +64,7 @@ async def handle(
 def _token(
     context: Context, request: CreateDelegationTokenRequest, owner: Principal, config: BrokerConfig, now_ms: int
 ) -> Token:
-    """A new token as it was asked for. Raises KafkaError."""
+    """A new token as requested. Raises KafkaError."""
     if not may_ask(context):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     if owner != context.principal:

@@ -85,7 +85,7 @@ async def _create(
     request: CreateTopicsRequest,
     asker: Asker,
 ) -> CreatableTopicResult:
-    if context.principal == NODE:  # what a broker makes by itself: a coordinator's topic, or one that a client names
+    if context.principal == NODE:  # the broker's own topic: a coordinator's, or one that it creates for a client
         made = await topics.auto_create(asked.name)
         return CreatableTopicResult(name=asked.name, topic_id=made.topic_id, error_message=None, configs=None)
     count, leaders = _assignment(config, topics.placement, asked)
@@ -125,7 +125,7 @@ async def _create(
 
 
 def _hidden(made: CreatableTopicResult) -> CreatableTopicResult:
-    """The answer to who may make a topic, and may not see its configuration."""
+    """The answer to a client that may create the topic but not see its configuration."""
     return replace(
         made,
         topic_config_error_code=DESCRIBE_TOPIC_CONFIGS.refusal,
@@ -136,7 +136,7 @@ def _hidden(made: CreatableTopicResult) -> CreatableTopicResult:
 
 
 def _assignment(config: BrokerConfig, placement: Placement, asked: CreatableTopic) -> tuple[int, list[int] | None]:
-    """The number of partitions, from the count or from the assignment; and the leaders, if it names them.
+    """The number of partitions, from the count or from the assignment, and the leaders if the request names them.
 
     Raises KafkaError if they do not fit.
     """

@@ -30,7 +30,7 @@ from barnabas.wire.messages.delete_acls import (
 )
 from barnabas.wire.records.cluster_metadata import RemoveAccessControlEntryRecord
 
-#: Filters of one request; each is compared with all ACLs.
+#: The most filters of one request; each is compared with all ACLs.
 MAX_FILTERS = 1000
 Found = dict[Acl, bytes]
 
@@ -68,7 +68,7 @@ async def handle(
 
 
 async def _find(acls: Acls, asked: DeleteAclsFilter) -> Found | KafkaError:
-    """The ACLs of a filter, or what is wrong with it."""
+    """The ACLs that a filter finds, or its error."""
     wanted = AclFilter(
         asked.resource_type_filter,
         asked.resource_name_filter,

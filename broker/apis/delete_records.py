@@ -46,7 +46,7 @@ async def handle(
         return DeleteRecordsResponse(topics=topics)
     try:
         with trio.CancelScope(shield=True):
-            await data_dir.checkpoint()  # a restart must not bring back what is said to be gone
+            await data_dir.checkpoint()  # a restart must not bring back deleted records
     except KafkaError as error:
         return _failed(request, error)
     return DeleteRecordsResponse(topics=topics)

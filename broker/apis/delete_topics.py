@@ -74,7 +74,7 @@ async def _delete(
 
 
 def _check_delete(context: Context, topics: TopicManager, name: str) -> None:
-    """Raises KafkaError if the client may not delete a topic; it is told that there is none only if it may know."""
+    """Raises KafkaError if the client may not delete a topic; "unknown topic" only if it may know that."""
     if not context.may(DELETE_TOPIC, name):
         if context.may(DESCRIBE_TOPIC, name, quiet=True):
             topics.find(name)

@@ -27,7 +27,7 @@ from barnabas.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-# A request for more gives way to others: each topic is 0.1 ms, and its part of the answer a hundred times what asked.
+# A request for more yields to others: each topic takes 0.1 ms, and a hundred times the request's bytes in the answer.
 RESOURCES_AT_ONCE = 20
 
 
@@ -35,7 +35,7 @@ RESOURCES_AT_ONCE = 20
 def handle(
     context: Context, request: DescribeConfigsRequest, configs: ResourceConfigs
 ) -> DescribeConfigsResponse | Awaitable[LargeResponse]:
-    # Each resource once, whatever the request says: the answer is hundreds of times its size.
+    # Each resource once, even if it is named twice: the answer is hundreds of times the request's size.
     resources = list({(r.resource_type, r.resource_name): r for r in request.resources}.values())
     if len(resources) > RESOURCES_AT_ONCE:
         return _handle_slowly(context, configs, request, resources)

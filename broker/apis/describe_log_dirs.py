@@ -51,7 +51,7 @@ async def handle(
             if vnode is not None:
                 vnodes.append(vnode)
             await yielder()
-    # A partition that nobody has used since the start is not opened for this: what is stored of it is looked at.
+    # A partition that was not used since the start is not opened for this: the size of its files counts.
     closed = [vnode for vnode in vnodes if not vnode.loaded]
     stored, (total, usable) = await trio.to_thread.run_sync(_look, data_dir, closed)
     sizes = dict(zip(closed, stored, strict=True))
@@ -73,5 +73,5 @@ async def handle(
 
 
 def _look(data_dir: DataDir, vnodes: list[Vnode]) -> tuple[list[int | None], tuple[int, int]]:
-    """Bytes stored of some partitions, None where one is gone; size and free space of the disk."""
+    """The stored bytes of some partitions, None for one that is gone; and size and free space of the disk."""
     return [vnode.stored_bytes() for vnode in vnodes], data_dir.disk_space()

@@ -1,7 +1,7 @@
 """DescribeProducers (61), version 0: the producers that partitions remember, with their open transactions (KIP-664).
 
-Who looks for a transaction that hangs begins here: one without a coordinator that knows of it is ended by a marker of
-its own (WriteTxnMarkers), as `kafka-transactions.sh abort` does.
+The search for a hanging transaction begins here. If no coordinator knows the transaction, an operator ends it with a
+marker (WriteTxnMarkers), as `kafka-transactions.sh abort` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-# One answer describes this many producers, and those of the partition that passes it: about 10 MB.
+# One answer describes about this many producers (10 MB): the partition that passes the limit is complete.
 MOST_PRODUCERS = 200_000
 
 

@@ -33,7 +33,7 @@ def handle(context: Context, request: ElectLeadersRequest, partitions: Partition
                 asked.topic,
                 [_judge(partitions, request.election_type, asked.topic, index) for index in asked.partitions],
             )
-            for asked in request.topic_partitions or ()  # of all partitions, those that need an election: none
+            for asked in request.topic_partitions or ()  # null asks for all partitions that need an election: none does
         ],
     )
 
@@ -47,7 +47,7 @@ def _judge(partitions: Partitions, kind: int, topic: str, index: int) -> Partiti
 
 
 def _refused(request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
-    """The answer to who may not elect; version 0 has room for it at the partitions only."""
+    """The answer to a client that may not elect; in version 0 only partitions have error codes."""
     code = ALTER_CLUSTER.refusal
     results = [
         ReplicaElectionResult(each.topic, [PartitionResult(index, code, None) for index in each.partitions])

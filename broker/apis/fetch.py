@@ -1,14 +1,14 @@
 """Fetch (1), versions 4-18: record batches as slices of the log files, with long poll and sessions.
 
-A request that finds `min_bytes` is answered at once. What a limit on the answer's size cuts off counts as found, and
-`min_bytes` asks for no more than the limits allow: waiting would not make the answer larger. Nor would it at the end of
-an older segment, as a range is of one file. Otherwise the request waits on its partitions: each one tells when its high
-watermark moves, and only those are read again. In a session the partitions without news are not even looked at.
-`max_bytes` is shared in the order of the request (or of the session, see `broker.reading.fetch_sessions`); the first
-batch is given whole even if it is larger.
+A request that finds `min_bytes` is answered at once. Bytes that a limit on the answer's size cuts off count as found,
+and `min_bytes` is capped at those limits: waiting would not make the answer larger. The same holds at the end of an
+older segment, as a range is from one file. Otherwise the request waits on its partitions: each one notifies it when the
+high watermark moves, and only those partitions are read again. In a session, partitions without news are not read at
+all. `max_bytes` is shared in the order of the request (or of the session, see `broker.reading.fetch_sessions`); the
+first batch is given whole even if it is larger.
 
 A client that is over its quota gets an answer without partitions, and asks for the same again after the throttle time
-(KIP-219). What is not sent does not count.
+(KIP-219). Bytes that are not sent do not count.
 
 Version 4: isolation level. With read_committed the answer ends at the last stable offset, and says which transactions
 of its range were aborted: the client passes over their records (KIP-98). Versions 5-6: the log start offset.
@@ -63,9 +63,9 @@ BY_ID_SINCE = 13
 REPLICA_STATE_SINCE = 15
 ENDPOINTS_SINCE = 16
 _LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-# A fetch of more partitions gives way to others while it looks at them.
+# A fetch of more partitions yields to others while it reads them.
 PARTITIONS_AT_ONCE = 500
-# The most aborted transactions that one answer ends, about: the first look at each, after a start, reads the log.
+# About the most aborted transactions in one answer: after a start, the first check of each one reads the log.
 MOST_ABORTED = 256
 
 
@@ -125,7 +125,7 @@ async def _handle_checked(
 def _answer(
     reading: Reading, deadlines: Deadlines, turn: Turn, *, awaited: bool = False
 ) -> FetchResponse | DelayedFetch:
-    """`awaited` says that others had their turn since the partitions were read."""
+    """`awaited` says that other tasks have run since the partitions were read."""
     fetch, max_wait_ms = reading.fetch, reading.request.max_wait_ms
     waits_for = fetch.partitions if fetch.session is None else fetch.session.partitions
     if reading.enough() or max_wait_ms <= 0 or not waits_for:
@@ -137,7 +137,7 @@ def _answer(
 
 
 class Reading:
-    """The state of one fetch: what each partition gives so far."""
+    """The state of one fetch: the result of each partition so far."""
 
     def __init__(
         self,
@@ -150,12 +150,12 @@ class Reading:
         nodes: Nodes,
     ) -> None:
         self._nodes = nodes
-        #: Nodes that lead what is not led here.
+        #: Nodes that lead the partitions not led here.
         self._leaders: set[int] = set()
         self.request, self.fetch, self.context = request, fetch, context
         self._sessions = sessions
         self._version, self._partitions = context.version, partitions
-        # Where there is an authorizer, it is asked at each look: what it takes away is not sent any more.
+        # An authorizer is asked at each read, so that nothing is sent after a right is withdrawn.
         self._checked = None if context.connection.authorizer is None else context
         self.results: dict[TopicIdPartition, PartitionData] = {}
         self.vnodes: dict[Vnode, list[TopicIdPartition]] = {}
@@ -164,9 +164,9 @@ class Reading:
         self.size = 0
         self._aborted_left = MOST_ABORTED
         self.left: dict[TopicIdPartition, int] = {}
-        """What the answer leaves out of what could be read."""
+        """Readable bytes that the answer leaves out."""
         self.checks: dict[TopicIdPartition, tuple[Vnode, Check]] = {}
-        """What nobody has looked at yet of what would be sent."""
+        """Checks of ranges that would be sent and were not checked yet."""
         self.failed = False
         self.max_bytes = min(request.max_bytes, max_bytes)
         if context.bill is not None:
@@ -174,7 +174,7 @@ class Reading:
         self.min_bytes = min(request.min_bytes, self.max_bytes)
 
     def enough(self) -> bool:
-        """Whether the answer may go: enough bytes, or something that the client must be told now."""
+        """Whether the answer can be sent: it has enough bytes, or something that the client must learn now."""
         if self.failed or self.size >= self.min_bytes:
             return True
         if not self.left:
@@ -187,19 +187,19 @@ class Reading:
         return len(self.left) == len(wanted)
 
     def read_all(self) -> None:
-        """Look at every partition, in order, within the byte limit."""
+        """Read every partition, in order, within the byte limit."""
         self.size = 0
         self.failed = False
         for key, wanted in self.fetch.partitions:
             self.read(key, wanted)
 
     def read_again(self, vnode: Vnode) -> None:
-        """Look at one partition that has news."""
+        """Read one partition that has news."""
         for key in self.vnodes[vnode]:
             self.read(key, self.wanted[key])
 
     def add(self, key: TopicIdPartition, vnode: Vnode) -> None:
-        """A partition of the session has woken up."""
+        """Add a partition of the session that has news."""
         assert self.fetch.session is not None
         wanted = self.fetch.session.partitions[key].wanted
         if key not in self.wanted:
@@ -208,7 +208,7 @@ class Reading:
         self.wanted[key] = wanted
 
     def read(self, key: TopicIdPartition, wanted: FetchPartition) -> None:
-        """Look at one partition."""
+        """Read one partition."""
         before = self.results.get(key)
         if before is not None and before.records is not None:
             self.size -= len(before.records)
@@ -235,7 +235,7 @@ class Reading:
         )
 
     def _leader(self, key: TopicIdPartition) -> LeaderIdAndEpoch:
-        """Who leads a partition, so that the client need not ask for it (KIP-951)."""
+        """The leader of a partition, so that the client need not ask for it (KIP-951)."""
         name = self._partitions.topic_name(key.topic_id) if self._version >= BY_ID_SINCE else key.topic
         leader = self._partitions.leader(name, key.partition)
         if leader is None:
@@ -244,7 +244,7 @@ class Reading:
         return LeaderIdAndEpoch(*leader)
 
     async def check(self, workers: Workers) -> None:
-        """Look at what nobody has looked at; what is damaged is not sent."""
+        """Run the checks; damaged batches are not sent."""
         context = self.context
         while self.checks:
             key, (vnode, job) = self.checks.popitem()
@@ -259,11 +259,11 @@ class Reading:
                 self.results[key] = self._refused(key, error)
 
     def leave_unchecked(self) -> None:
-        """Send nothing that has not been looked at: the client asks again."""
+        """Leave out ranges that were not checked: the client asks again."""
         for key, (_, job) in self.checks.items():
             self.size -= len(job)
             self.results[key] = replace(self.results[key], records=b"")
-            self.failed = True  # an answer now, and no further wait
+            self.failed = True  # answer now, without a further wait
         self.checks.clear()
 
     def _partition(self, key: TopicIdPartition, wanted: FetchPartition) -> PartitionData:
@@ -314,7 +314,7 @@ class Reading:
         )
 
     def _with_few_aborted(self, vnode: Vnode, wanted: FetchPartition, found: ReadResult) -> ReadResult:
-        """`found`, or the part of it in front of the marker that would be one too many."""
+        """`found`, or its part before the first abort marker that would be too many."""
         limit = vnode.aborted_limit(wanted.fetch_offset, found.end_offset, max(self._aborted_left, 1))
         if limit == found.end_offset:
             return found
@@ -346,14 +346,14 @@ class Reading:
         return self._partitions.led(name, key.partition)
 
     def _is_by_replica(self) -> bool:
-        """Whether another broker asks, who may read all topics or none."""
+        """Whether another broker asks, which may read all topics or none."""
         request, is_old = self.request, self._version < REPLICA_STATE_SINCE
         return (request.replica_id if is_old else request.replica_state.replica_id) >= 0
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
     def response(self) -> FetchResponse:
-        """The answer; in a session, partitions without news are left out and those with data go to the back."""
+        """The answer. In a session, partitions without news are left out, and those with data go to the back."""
         session = self.fetch.session
         if self.context.bill is not None and self._is_over(self.context.bill.quota):
             return self._nothing()
@@ -390,9 +390,9 @@ class Reading:
         )
 
     def _is_over(self, quota: ClientQuota) -> bool:
-        """Whether the client is over a quota, with what would be sent now.
+        """Whether the client is over a quota with the bytes that would be sent now.
 
-        A batch that is larger than all windows allow goes alone: else it would never be sent.
+        A batch that is larger than all windows allow is sent alone: otherwise it would never be sent.
         """
         size, context = self.size, self.context
         goes_alone = size > quota.most_fetched and quota.has_fetched_nothing
@@ -404,7 +404,7 @@ class Reading:
         return True
 
     def _nothing(self) -> FetchResponse:
-        """An answer without partitions. Clients take no session from one; of a session, they ask the same again."""
+        """An answer without partitions. It begins no session; in a session, the client asks for the same again."""
         session = self.fetch.session
         if session is None:
             return FetchResponse()
@@ -415,7 +415,7 @@ class Reading:
 
 
 class DelayedFetch(DelayedResponse):
-    """A fetch that has found too little: its partitions tell when they move, until there is enough or time is up."""
+    """A fetch that has found too little. Its partitions notify it until there is enough or the time is up."""
 
     __slots__ = ("_deadline", "_dirty", "_reading", "_turn")
 
@@ -430,7 +430,7 @@ class DelayedFetch(DelayedResponse):
         self._deadline = deadlines.at(until, self._answer)
 
     def look_again(self) -> None:
-        """Look at what moved before anybody listened."""
+        """Read the partitions that moved before this listened."""
         results = self._reading.results
         for vnode, keys in self._reading.vnodes.items():
             if vnode.error is not None or vnode.high_watermark != results[keys[0]].high_watermark:
@@ -452,7 +452,7 @@ class DelayedFetch(DelayedResponse):
             reading.context.paid(self._read_dirty)()
             if reading.enough() and self.message is None:
                 self._answer()
-        except Exception as error:  # the request that moved the partition must not suffer for it
+        except Exception as error:  # the request that moved the partition must not fail because of it
             self.fail(error)
 
     def _read_dirty(self) -> None:

@@ -1,7 +1,7 @@
 """FindCoordinator (10), versions 0-6: the leader of a key's partition coordinates its group or transactional id.
 
-`__consumer_offsets` is made when a group is first looked for, `__transaction_state` when a transactional id is. Share
-groups have no coordinator yet; a client that asks for one gets INVALID_REQUEST.
+`__consumer_offsets` is created at the first look-up of a group, `__transaction_state` at that of a transactional id.
+Share groups have no coordinator yet; a client that asks for one gets INVALID_REQUEST.
 
 Version 0: one group. Version 1: a key type (group or transaction) and an error message. Version 2: the same.
 Version 3: only the encoding is new (flexible). Version 4: many keys in one request (KIP-699).

@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (71), version 0: which of its metrics a client is to push, and how often (KIP-714).
 
-It is advertised where somebody can read them: with the HTTP listener. Version 0: all fields.
+It is advertised only with the HTTP listener, where the metrics can be read. Version 0: all fields.
 """
 
 from __future__ import annotations

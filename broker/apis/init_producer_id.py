@@ -1,8 +1,8 @@
 """InitProducerId (22), versions 0-5: producer ids for idempotent and transactional producers, never given twice.
 
 Ids come in blocks that the metadata log records before the first of them is given out. A transactional id has one
-producer, and a new one fences the one before; that is the transaction coordinator's to say. The streams driver's id is
-not its business: it fences the driver before it in its own way.
+producer, and a new one fences the previous one: the transaction coordinator does that. The streams driver's id is an
+exception: the driver fences its predecessor in its own way.
 
 Version 0: all fields. Version 1: the same. Version 2: only the encoding is new (flexible).
 Version 3: a producer may send the id and epoch that it has (KIP-360): with a transactional id it gets the next epoch,
@@ -64,7 +64,7 @@ async def _give_driver(queries: Queries) -> InitProducerIdResponse:
 
 
 async def _give(producer_ids: ProducerIds) -> InitProducerIdResponse:
-    # A producer that asks again with its old id (KIP-360) gets a new one: that fences the old as well as a new epoch.
+    # A producer that asks again with its old id (KIP-360) gets a new id: that fences the old one as a new epoch would.
     try:
         return InitProducerIdResponse(producer_id=await producer_ids.next())
     except KafkaError as error:

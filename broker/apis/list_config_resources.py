@@ -1,4 +1,4 @@
-"""ListConfigResources (74), versions 0-1: what has a configuration.
+"""ListConfigResources (74), versions 0-1: the resources that have a configuration.
 
 Version 0: client metrics only (KIP-714). Version 1: resources of the types asked for, or of all
 (KIP-1142).

@@ -1,6 +1,6 @@
-"""ListOffsets (2), versions 1-11: offsets by timestamp, and by special values. There is no remote tier here, so what
-asks about one finds nothing (offset -1), as in Kafka without it. Another node (it has a replica id) is told the end
-of the log.
+"""ListOffsets (2), versions 1-11: offsets by timestamp, and by special values. There is no remote tier here, so a
+request about one finds nothing (offset -1), as in Kafka without it. Another node (it has a replica id) gets the end of
+the log.
 
 Version 1: one offset with its timestamp (KIP-79); -1 is the end, -2 the start of the log.
 Versions 2-3: isolation level: with read_committed, the end is the last stable offset, and no record behind it is found.
@@ -56,7 +56,7 @@ def _is_by_time(part: ListOffsetsPartition) -> bool:
 async def _look_up_times(
     context: Context, request: ListOffsetsRequest, partitions: Partitions, workers: Workers, refused: set[str]
 ) -> ListOffsetsResponse:
-    """Records are looked at in a thread, one partition after the other."""
+    """Find offsets by time. A thread reads the records, one partition after the other."""
     found: dict[tuple[str, int], tuple[int, int] | KafkaError | None] = {}
     for topic in request.topics:
         for part in topic.partitions:
@@ -77,7 +77,7 @@ def _answer(
     times: Mapping[tuple[str, int], tuple[int, int] | KafkaError | None],
     refused: set[str],
 ) -> ListOffsetsResponse:
-    """`times` has what was found for the partitions that were asked for by time; `refused` are topics."""
+    """`times` has the results of the look-ups by time; `refused` are topics."""
     topics = []
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -124,7 +124,7 @@ def _find(
         found = times[topic, part.partition_index]
         if isinstance(found, KafkaError):
             raise found
-        if found is None or found[0] >= end:  # there is none, or it is not for this reader yet
+        if found is None or found[0] >= end:  # there is none, or this reader may not see it yet
             found = -1, -1
     offset, timestamp = found
     epoch = vnode.epoch_of(offset) if offset >= 0 else -1

@@ -42,13 +42,13 @@ from barnabas.wire.messages.metadata import (
 )
 from barnabas.wire.types import ZERO_UUID, replace
 
-# An answer about more partitions gives way to others while it is made, after each piece.
+# An answer about more partitions yields to others while it is made, after each piece.
 PARTITIONS_AT_ONCE, PARTITIONS_IN_A_PIECE = 1000, 500
-# So does one for whose topics the authorizer is asked more often.
+# So does an answer for which the authorizer is asked about more topics.
 TOPICS_AT_ONCE = 1000
-#: Name and id, of which one is there.
+#: Name and id; one of them is set.
 Asked = tuple[str | None, bytes]
-#: What was asked for, or why it is not there.
+#: The topic, or the answer that says why there is none.
 Found = TopicImage | MetadataResponseTopic
 
 
@@ -86,7 +86,7 @@ async def _answer_slowly(
     found: list[Found],
     everything: bool,
 ) -> LargeResponse:
-    """The answer about many partitions: others have their turn meanwhile."""
+    """The answer about many partitions; other tasks run meanwhile."""
     yielder = Yielder()
     answers = []
     for topic in found:
@@ -118,7 +118,7 @@ async def _create_and_answer(
     for name, topic_id in wanted:
         code = ErrorCode.NONE
         is_new = topic_id == ZERO_UUID and name and name not in topics.metadata.topics
-        if is_new and name and context.may(DESCRIBE_TOPIC, name, quiet=True):  # else `_find` refuses
+        if is_new and name and context.may(DESCRIBE_TOPIC, name, quiet=True):  # otherwise `_find` refuses
             if all_allowed is None:
                 all_allowed = context.may(CREATE_IN_CLUSTER, quiet=True)
             try:
@@ -126,7 +126,7 @@ async def _create_and_answer(
                     context.check(CREATE_TOPIC, name)
                 context.check_change(topics.default_count(name), strict_since=0)
                 await topics.auto_create(name)
-            except QuotaExceeded:  # as if it were still being made: the client asks again
+            except QuotaExceeded:  # as if it were still being created: the client asks again
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             except KafkaError as error:
                 code = error.code
@@ -140,7 +140,7 @@ async def _create_and_answer(
 async def _all_allowed_slowly(
     context: Context, request: MetadataRequest, topics: TopicManager, nodes: Nodes
 ) -> LargeResponse:
-    """The answer about all topics that the client may know of."""
+    """The answer about all topics that the client may see."""
     yielder = Yielder()
     found: list[Found] = []
     for name, topic in sorted(topics.metadata.topics.items()):
@@ -151,7 +151,7 @@ async def _all_allowed_slowly(
 
 
 def _find(context: Context, topics: TopicManager, asked: Asked) -> Found:
-    """The topic that is asked for, or the answer that says why there is none: to who may not know, always the same."""
+    """The topic, or the answer that says why there is none. A client without the right always gets the same one."""
     name, topic_id = asked
     if topic_id != ZERO_UUID:
         by_id = topics.metadata.by_id.get(topic_id)
@@ -181,7 +181,7 @@ def _topic(topic: TopicImage, partitions: list[MetadataResponsePartition]) -> Me
 
 
 def _partitions(items: list[tuple[int, Leader]]) -> list[MetadataResponsePartition]:
-    """Of (index, leader): it has the only replica."""
+    """The partitions from (index, leader): the leader has the only replica."""
     return [
         MetadataResponsePartition(
             partition_index=index, leader_id=node, leader_epoch=epoch, replica_nodes=[node], isr_nodes=[node]
@@ -202,7 +202,7 @@ def _answer(
     allowed = NOT_ASKED
     if request.include_cluster_authorized_operations:
         allowed = context.allowed(ResourceType.CLUSTER) if context.may(DESCRIBE_CLUSTER) else 0
-    if context.version < 12:  # a topic that was asked for by id and is not there has no name to give
+    if context.version < 12:  # an unknown topic that was asked for by id has no name
         answers = [a if a.name is not None else replace(a, name="") for a in answers]
     return MetadataResponse(
         brokers=[MetadataResponseBroker(*node) for node in nodes.all(context.connection.listener)],
@@ -214,7 +214,7 @@ def _answer(
 
 
 def _allowed(context: Context, topic: MetadataResponseTopic) -> int:
-    """The operations that the client may do; of a topic that it may not know of, nothing is said."""
+    """The operations allowed to the client; none are listed for a topic that it may not see."""
     if topic.error_code == DESCRIBE_TOPIC.refusal:
         return NOT_ASKED
     return context.allowed(ResourceType.TOPIC, topic.name or "")

@@ -32,7 +32,7 @@ from barnabas.wire.messages.offset_fetch import (
 )
 from barnabas.wire.types import ZERO_UUID, replace
 
-#: Errors of a group that do not stand at its partitions; several groups; topics by id.
+#: The versions with an error code for a whole group, with several groups, and with topics by id.
 GROUP_ERRORS_SINCE, MANY_GROUPS_SINCE, BY_ID_SINCE = 2, 8, 10
 
 
@@ -57,15 +57,15 @@ async def _completed(asked: Awaitable[OffsetFetchResponse], rights: Rights | Non
 
 
 class Rights:
-    """What a client may see of what it asks for. Of a group that it may not describe, it is told so and nothing else;
-    of all topics of a group those are left out that it may not describe.
+    """The part of a request that a client may see. A group that it may not describe gets only that error. If it asks
+    for all topics of a group, those that it may not describe are left out.
     """
 
     def __init__(self, context: Context, metadata: MetadataImage) -> None:
         self._context, self._metadata, self._version = context, metadata, context.version
         self._refused_groups: list[OffsetFetchResponseGroup] = []
         self._refused_topics: dict[str, list[OffsetFetchResponseTopics]] = {}
-        #: Groups of which all topics are asked for.
+        #: Groups whose topics are all asked for.
         self._everything: set[str] = set()
         self._only_group = ""
 
@@ -103,12 +103,12 @@ class Rights:
         if self._version >= BY_ID_SINCE:
             topic = self._metadata.by_id.get(topic_id)
             if topic is None:
-                return True  # nobody may know more of it than that it is not there
+                return True  # the answer says only that it does not exist
             name = topic.name
         return self._context.may(DESCRIBE_TOPIC, name, quiet=quiet)
 
     def completed(self, answer: OffsetFetchResponse) -> OffsetFetchResponse:
-        """The answer about what was allowed, with what was refused."""
+        """The answer for the allowed part, with the refusals added."""
         if self._version >= MANY_GROUPS_SINCE:
             return replace(answer, groups=[*map(self._completed, answer.groups), *self._refused_groups])
         if self._refused_groups:

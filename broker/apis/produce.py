@@ -1,14 +1,14 @@
 """Produce (0), versions 3-13: validate and append one batch per partition.
 
-batches -> looked at -> appended, in the order of the connection's requests -> durable -> answered
+batches -> validated -> appended, in the order of the connection's requests -> durable -> answered
 
-Most batches are looked at and appended at once. One that takes long (compressed and large, or many in one request) is
-looked at in a thread; what follows on the connection waits for its append. With acks=all and acks=1 the answer leaves
-when consumers see the batch: under the fsync policy when it is on disk, under Kafka's page-cache policy after the
-write. With acks=0 there is no answer, and an error closes the connection, as that is the only way to tell.
+Most batches are validated and appended at once. If that takes long (large compressed batches, or many in one request),
+a thread validates them, and later requests of the connection wait for their append. With acks=all and acks=1 the answer
+leaves when consumers see the batch: under the fsync policy when it is on disk, under Kafka's page-cache policy after
+the write. With acks=0 there is no answer; an error closes the connection, as that is the only way to report it.
 
-A transactional batch is taken if its partition belongs to the producer's transaction: up to version 11 the producer has
-added it, from version 12 on it is added here, and its records wait until that is durable (KIP-890). Where another node
+A transactional batch is accepted if its partition belongs to the producer's transaction. Up to version 11 the producer
+has added it; from version 12 on it is added here, and its records wait until that is durable (KIP-890). If another node
 coordinates the transaction, it is asked before the first batch in a partition (`broker.coordinators.verifying`).
 
 Version 3: message format 2, and a transactional id. The streams driver has one of its own, which is no transaction's.
@@ -64,24 +64,24 @@ from barnabas.wire.queries.writer import WRITER_ID
 from barnabas.wire.types import v
 
 ALL = -1
-# How long one request may look at its batches, or append them, before others have their turn.
+# How long one request may validate or append its batches before others have their turn.
 HOLD_SECONDS = 0.002
-# Where a batch has the low byte of its attributes.
+# The position of the low byte of a batch's attributes.
 ATTRIBUTES_AT = 22
 TRANSACTIONAL = 0x10
 RECORD_ERRORS_SINCE = 8
 LEADERS_SINCE = 10
-#: TRANSACTION_ABORTABLE; partitions are added to the transaction.
+#: The versions with TRANSACTION_ABORTABLE, and with partitions added to the transaction.
 ABORTABLE_SINCE, ADDS_SINCE = 11, 12
-# Errors that are about the records, so that the log is known to be there.
+# Errors about the records, which show that the log exists.
 ABOUT_RECORDS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
-#: Stands for an answer that is not there yet.
+#: Stands for an answer that does not exist yet.
 PENDING = PartitionProduceResponse()
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What producing uses of a broker."""
+    """The parts of a broker that producing uses."""
 
     partitions: Partitions
     nodes: Nodes
@@ -106,14 +106,14 @@ def handle(context: Context, request: ProduceRequest, parts: Parts) -> ProduceRe
 
 
 def _is_of_driver(transactional_id: str | None, parts: Parts) -> bool:
-    """Whether the streams driver asks, which has proved it: no other client may write what it writes."""
+    """Whether the streams driver asks and has proved it: no other client may write its topics."""
     if transactional_id is None or not transactional_id.startswith(WRITER_ID):
         return False
     return not parts.queries.secret.is_claimed(transactional_id)
 
 
 def _may_write_transactions(context: Context, request: ProduceRequest, parts: Parts) -> bool:
-    """Whether a client may write the transactional records that it sends, if it sends any."""
+    """Whether a client may write the transactional records in its request, if there are any."""
     name = request.transactional_id
     if _is_of_driver(name, parts):
         return True
@@ -128,7 +128,7 @@ def _may_write_transactions(context: Context, request: ProduceRequest, parts: Pa
 
 
 class ProducerOf(NamedTuple):
-    """Who has written a transactional batch, and under which transactional id."""
+    """The producer of a transactional batch, and its transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -145,7 +145,7 @@ def _is_transactional(data: BytesLike) -> bool:
 
 
 class RequestPartition(NamedTuple):
-    """A partition of a request as it is named, the batch for it, and where its answer goes."""
+    """A partition as the request names it, the batch for it, and the place of its answer."""
 
     name: str | None
     partition: int
@@ -155,7 +155,7 @@ class RequestPartition(NamedTuple):
 
 
 class PendingAppend(NamedTuple):
-    """The same, of a partition that is there."""
+    """The same, for a partition that exists."""
 
     vnode: Vnode
     data: BytesLike
@@ -164,7 +164,7 @@ class PendingAppend(NamedTuple):
 
 
 class PendingFlush(NamedTuple):
-    """A batch that consumers do not see yet, where it ends, and where its answer stands."""
+    """A batch that consumers do not see yet, where it ends, and the place of its answer."""
 
     vnode: Vnode
     end: int
@@ -173,14 +173,14 @@ class PendingFlush(NamedTuple):
 
 
 def kept(data: BytesLike) -> BytesLike:
-    """A batch that outlives this turn. A large frame is kept by its connection; a small one is gone after the turn."""
+    """A batch that outlives this turn. A connection keeps a large frame; a small one must be copied."""
     return bytes(data) if len(data) <= RECEIVE_BYTES else data
 
 
 class Producing:
-    """One request: what was appended, what is still to be looked at, and the answers so far.
+    """One request: the appended batches, those still to be validated, and the answers so far.
 
-    The request itself is let go as soon as may be: memory that is used again at once is faster than fresh one.
+    The request itself is released as soon as possible: memory that is reused at once is faster than fresh memory.
     """
 
     __slots__ = (
@@ -220,18 +220,18 @@ class Producing:
         elif context.connection.authorizer is not None:
             self._denied = self._results_denied(request)
         self._now_ms = parts.clock.wall_ms()
-        #: Nodes that lead what is not led here.
+        #: Nodes that lead the partitions not led here.
         self._leaders: set[int] = set()
         self.topics: list[TopicProduceResponse] = []
-        #: Batches that others come before.
+        #: Batches that must wait for earlier ones.
         self.rest: list[RequestPartition] = []
-        #: Batches that would take too long to look at here.
+        #: Batches whose validation would take too long here.
         self.todo: list[PendingAppend] = []
         self.waits: list[PendingFlush] = []
         self.failed: KafkaError | None = None
         #: Partitions that could not be added to the transaction.
         self.not_added: dict[TopicPartition, ErrorCode] = {}
-        #: Of a transaction that another node coordinates.
+        #: Set if another node coordinates the transaction.
         self.verifying: Verifying | None = None
 
     def _topics_denied(self, request: ProduceRequest) -> set[str]:
@@ -239,7 +239,7 @@ class Producing:
         return {name for name in self._names(request) if not self.context.may(WRITE_TOPIC, name)}
 
     def _results_denied(self, request: ProduceRequest) -> set[str]:
-        """The topics of a request of the driver whose owners may not do what the driver does for them."""
+        """The topics in a request of the driver whose owners lack the rights for what the driver does for them."""
         return {name for name in self._names(request) if self._parts.owners.problem(name) is not None}
 
     def _names(self, request: ProduceRequest) -> set[str]:
@@ -248,7 +248,7 @@ class Producing:
         return {name for name in names if name is not None}
 
     def begin(self, request: ProduceRequest) -> ProduceResponse | DelayedResponse | None:
-        """Append what can be appended at once."""
+        """Append the batches that can be appended at once."""
         adds: dict[ProducerOf, set[TopicPartition]] = {}
         if self._transactional_id is not None and self._refusal is None:
             self.verifying = self._to_verify(request, self._transactional_id)
@@ -278,7 +278,7 @@ class Producing:
         return SlowProduce(self, self._parts.workers) if self.todo or self.rest else self.end()
 
     def _transactional(self, request: ProduceRequest) -> Iterator[tuple[Vnode, BytesLike]]:
-        """The transactional batches of a request, each with its partition, that may be written as far as it shows."""
+        """The transactional batches of a request, with their partitions, that pass the checks so far."""
         for topic in request.topic_data:
             name = self._parts.partitions.topic_name(topic.topic_id) if self._version >= 13 else topic.name
             if name in self._parts.queries.closed or name in self._denied:
@@ -291,18 +291,18 @@ class Producing:
                         yield vnode, data
 
     def _adds(self, request: ProduceRequest, transactional_id: str) -> dict[ProducerOf, set[TopicPartition]]:
-        """What must be added to transactions before the batches are written, by producer."""
+        """By producer, the partitions to add to its transaction before the batches are written."""
         adds: dict[ProducerOf, set[TopicPartition]] = {}
         for vnode, data in self._transactional(request):
             producer, where = _producer_of(transactional_id, data), (vnode.topic, vnode.partition)
             try:
                 self._parts.transactions.coordinator.verify(*producer, where)
-            except KafkaError:  # to be added; what cannot be is refused then
+            except KafkaError:  # to be added; a partition that cannot be is refused then
                 adds.setdefault(producer, set()).add(where)
         return adds
 
     def _to_verify(self, request: ProduceRequest, transactional_id: str) -> Verifying | None:
-        """What another node must be asked before the batches are written; None if none coordinates the transaction."""
+        """The question to another node before the batches are written; None if no other coordinates the transaction."""
         transactions, adds = self._parts.transactions, self._version >= ADDS_SINCE
         if transactions.elsewhere is None or not (adds or transactions.verifies):
             return None
@@ -313,14 +313,14 @@ class Producing:
             header = parse_header(data)
             if found is None:
                 found = Verifying(transactional_id, header.producer_id, header.producer_epoch, adds=adds)
-            with suppress(KafkaError):  # a log that cannot be used: the append says so
+            with suppress(KafkaError):  # if the log cannot be used, the append will report it
                 found.want(vnode, header.base_sequence)
         return found
 
     def take(
         self, name: str | None, index: int, data: BytesLike | None, answers: list[PartitionProduceResponse], at: int
     ) -> None:
-        """Look at a batch and append it, or leave it in `todo`; either way put its answer at its place."""
+        """Validate a batch and append it, or leave it in `todo`; either way put its answer in its place."""
         try:
             vnode = self._writable(name, index, data)
             assert data is not None
@@ -343,7 +343,7 @@ class Producing:
             answers.append(answer)
 
     def look(self) -> list[Valid | KafkaError]:
-        """Validate what is to be done, each batch in turn. May be called in a thread."""
+        """Validate the batches in `todo`, each in turn. May be called in a thread."""
         found: list[Valid | KafkaError] = []
         for place in self.todo:
             try:
@@ -353,7 +353,7 @@ class Producing:
         return found
 
     def append(self, place: PendingAppend, found: Valid | KafkaError) -> None:
-        """Append a batch that was looked at in a thread."""
+        """Append a batch that was validated in a thread."""
         vnode, _, answers, at = place
         index = answers[at].index
         try:
@@ -369,9 +369,9 @@ class Producing:
             answers[at] = self._failure(index, self._parts.partitions.gone(vnode) or error, vnode.topic)
 
     def end(self) -> ProduceResponse | DelayedResponse | None:
-        """All is appended, or refused: the answer, now or when consumers see every batch.
+        """Every batch is appended or refused: give the answer, now or when consumers see every batch.
 
-        Raises Disconnected where that is the only way to tell of an error.
+        Raises Disconnected if that is the only way to report an error.
         """
         if self._acks == 0 and self.failed is not None:
             raise Disconnected(f"produce with acks=0 failed: {self.failed.code.name}")
@@ -386,7 +386,7 @@ class Producing:
         return ProduceResponse(responses=self.topics, node_endpoints=[NodeEndpoint(*node) for node in found])
 
     def settle(self) -> None:
-        """Consumers see every batch, except for those of a partition that has failed: these get its error."""
+        """Consumers see every batch, except those of a failed partition, which get its error."""
         for vnode, _, answers, at in self.waits:
             if vnode.error is not None:
                 answers[at] = self._failure(
@@ -422,7 +422,7 @@ class Producing:
         return vnode
 
     def _check_transaction(self, vnode: Vnode, data: BytesLike) -> None:
-        """Whether a transactional batch belongs to the transaction that its producer has open, now.
+        """Check that a transactional batch belongs to the open transaction of its producer.
 
         The append follows at once, so nothing comes between. Raises KafkaError.
         """
@@ -487,9 +487,9 @@ class Producing:
 
 
 def _check_begin(vnode: Vnode, data: BytesLike) -> None:
-    """Where each transaction has an epoch of its own, its first batch in a partition has sequence 0 (KIP-890).
+    """If each transaction has its own epoch, its first batch in a partition must have sequence 0 (KIP-890).
 
-    A later one without that says that the first was refused, or that another one is missing. Raises KafkaError.
+    Any other sequence shows that the first batch was refused, or that one is missing. Raises KafkaError.
     """
     header = parse_header(data)
     if header.base_sequence > 0 and vnode.open_transaction(header.producer_id) is None:
@@ -500,7 +500,7 @@ def _check_begin(vnode: Vnode, data: BytesLike) -> None:
 
 
 def _refused(queries: Queries, topic: str) -> KafkaError:
-    """Why a client may not write this topic, or the streams driver not that one."""
+    """The reason why a client, or the streams driver, may not write a topic."""
     closed = topic in queries.closed
     if closed and topic not in INTERNAL_TOPICS:
         return KafkaError(
@@ -533,7 +533,7 @@ class DelayedProduce(DelayedResponse):
 
 
 class SlowProduce(DelayedResponse):
-    """A request whose batches take long to look at. It goes on when its client has left: the batches were sent."""
+    """A request whose batches take long to validate. It goes on even if the client leaves: the batches were sent."""
 
     __slots__ = ("_producing", "_workers")
 
@@ -600,7 +600,7 @@ class TransactionalProduce(SlowProduce):
 
 
 class VerifiedProduce(SlowProduce):
-    """A request that waits for what the coordinator of its transaction, another node, says."""
+    """A request that waits for the answer of its transaction's coordinator on another node."""
 
     __slots__ = ("_verifying",)
 

@@ -1,6 +1,6 @@
 """PushTelemetry (72), version 0: what a client measures of itself (KIP-714).
 
-A thread decompresses and parses it. What it is about, `broker.metrics.telemetry` keeps. Version 0: all fields.
+A thread decompresses and parses it; `broker.metrics.telemetry` keeps the metrics. Version 0: all fields.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ async def _again(
     config: BrokerConfig,
     later: NotYet,
 ) -> SaslAuthenticateResponse:
-    """What could not be judged at once is judged when that has happened, for the last time."""
+    """Wait until the token can be judged, and judge it once more."""
     await later.happens.wait()
     try:
         return _step(context, login, data, authentication, clock)
@@ -76,7 +76,7 @@ async def _again(
 async def _refused(
     context: Context, login: Login, failure: AuthenticationFailed, authentication: Authentication, config: BrokerConfig
 ) -> SaslAuthenticateResponse:
-    """The answer waits, so that guessing takes long, and is the last one."""
+    """Delay the answer, so that guessing takes long. It is the connection's last one."""
     authentication.refused(context, login.mechanism, str(failure), failure.who)
     await trio.sleep(config["connection.failed.authentication.delay.ms"] / 1000)
     context.connection.end()

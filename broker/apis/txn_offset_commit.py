@@ -44,7 +44,7 @@ ABORTABLE_SINCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What committing in a transaction uses of a broker."""
+    """The parts of a broker that a commit in a transaction uses."""
 
     groups: Groups
     transactions: Transactions
@@ -111,9 +111,9 @@ def _ask(
     size: int,
     commit: Callable[[ErrorCode], None],
 ) -> None:
-    """Commit when the transaction's coordinator, another node, has said that the group's partition belongs to it."""
+    """Commit once the coordinator on another node confirms that the group's partition is in the transaction."""
     vnode = partitions.get(*where)
-    if vnode is None:  # nor is the group coordinated here, as it is found then
+    if vnode is None:  # then the group is not coordinated here either, which shows later
         commit(ErrorCode.NONE)
         return
 
@@ -141,7 +141,7 @@ def _ask(
 
 
 def _size(request: TxnOffsetCommitRequest) -> int:
-    """About what a request takes while it waits."""
+    """About the bytes that a waiting request takes."""
     texts = sum(len(part.committed_metadata or "") for topic in request.topics for part in topic.partitions)
     return texts + 200 * sum(len(topic.partitions) + 1 for topic in request.topics)
 

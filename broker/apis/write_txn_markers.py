@@ -1,8 +1,8 @@
 """WriteTxnMarkers (27), versions 1-2: markers as a coordinator on another broker, or an operator, writes them.
 
-Kafka's tool aborts a hanging transaction so: one that a partition has open and no coordinator knows of. The rules of
-markers hold for it as well: a producer with a higher epoch is not touched. An operator is told of that. For another
-node it is a success where the producer has nothing open: its outcome is known there.
+Kafka's tool uses it to abort a hanging transaction: one that is open in a partition and unknown to every coordinator.
+The rules of markers hold here, too: a producer with a higher epoch is not touched, and an operator gets that error. For
+another node a marker succeeds if the producer has nothing open: then the outcome is known in the partition.
 
 Version 1: flexible. Version 2: the transaction version, by which a late marker is recognised (KIP-1228).
 """
@@ -47,7 +47,7 @@ def _refuse(where: TopicPartition, marker: Marker, done: Done, *, new_epoch: boo
 
 
 class _Writing:
-    """One request: the answer so far, and how many markers are not durable yet."""
+    """One request: the answer so far, and the number of markers that are not durable yet."""
 
     def __init__(self, request: WriteTxnMarkersRequest, write: Callable[..., None]) -> None:
         self.reply: Reply[WriteTxnMarkersResponse] = Reply()

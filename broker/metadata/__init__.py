@@ -1,1 +1,1 @@
-"""What the cluster is: the image of the metadata log, its records and snapshots, and the changes of topics."""
+"""The cluster's metadata: the image of its log, its records and snapshots, and the changes of topics."""

@@ -1,4 +1,4 @@
-"""The SCRAM credentials of users, as the metadata log has them: never a password.
+"""The SCRAM credentials of users in the metadata log: never a password.
 
 Source: KIP-554; RFC 5802.
 """
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from barnabas.wire.records.cluster_metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from barnabas.wire.scram import CODES, MECHANISMS, Credential
 
-#: More users than this are not kept.
+#: The most users that are kept.
 MAX_USERS = 10_000
 
 
 class ScramCredentials:
-    """Credentials by user, and by mechanism. Names are compared as they are, in whatever form of Unicode."""
+    """Credentials by user, and by mechanism. Names are compared unchanged, without Unicode normalization."""
 
     def __init__(self) -> None:
         self.of: dict[str, dict[str, Credential]] = {}
@@ -24,14 +24,14 @@ class ScramCredentials:
         return self.of.get(user, {}).get(mechanism)
 
     def usual(self, mechanism: str) -> Credential | None:
-        """The credential of somebody for this mechanism, the newest one."""
+        """The newest credential of any user for this mechanism."""
         for known in reversed(self.of.values()):
             if mechanism in known:
                 return known[mechanism]
         return None
 
     def apply(self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> None:
-        """Change the image by one record. A mechanism that is not known is passed over."""
+        """Change the image by one record. An unknown mechanism is skipped."""
         mechanism = MECHANISMS.get(record.mechanism)
         if mechanism is None:
             return
@@ -45,14 +45,14 @@ class ScramCredentials:
             self.of.pop(record.name, None)
 
     def records(self) -> Iterator[UserScramCredentialRecord]:
-        """All of them, as they are written."""
+        """The records of all credentials."""
         for user, mechanisms in self.of.items():
             for mechanism, known in mechanisms.items():
                 yield credential_record(user, mechanism, known)
 
 
 def credential_record(user: str, mechanism: str, known: Credential) -> UserScramCredentialRecord:
-    """The change that gives a user a credential, in place of one that it may have for this mechanism."""
+    """The record that gives a user a credential, in place of an earlier one for this mechanism."""
     return UserScramCredentialRecord(
         user, CODES[mechanism], known.salt, known.stored_key, known.server_key, known.iterations
     )

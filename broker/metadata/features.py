@@ -1,9 +1,9 @@
-"""The features of the cluster (KIP-584): only those whose APIs and records are here.
+"""The features of the cluster (KIP-584): only those whose APIs and records exist here.
 
-The metadata log's records are those of Kafka's first level of KRaft, so that is the level that is supported, and final.
-Clients look at `transaction.version` to choose how they speak of transactions: at level 2 a producer's epoch grows with
-each of them (KIP-890). Those who know less do as before, so nothing asks for a lower level, and it stays.
-The features of newer groups and of replication come with them.
+The metadata log's records are those of Kafka's first level of KRaft, so that is the supported and finalized level.
+Clients use `transaction.version` to choose their transaction protocol: at level 2 a producer's epoch grows with each
+transaction (KIP-890). Clients that do not know it work as before, so the level never has to be lower, and is fixed.
+The features of newer groups and of replication will come with their APIs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Feature(NamedTuple):
-    """The levels that are supported, and the one that holds."""
+    """The supported levels, and the one in force."""
 
     lowest: int
     highest: int
@@ -21,5 +21,5 @@ class Feature(NamedTuple):
 
 #: metadata.version 3.3-IV3, the lowest that Kafka 4 knows.
 FEATURES = {"metadata.version": Feature(7, 7, 7), "transaction.version": Feature(0, 2, 2)}
-#: Of the finalized levels: they never change.
+#: The epoch of the finalized levels: they never change.
 EPOCH = 0

@@ -1,13 +1,12 @@
 """The cluster's metadata: topics, partitions, configuration, ACLs and producer id blocks, kept in `__cluster_metadata`.
 
-The log, with the last snapshot before it (`broker.metadata.snapshots`), is the truth (records of KIP-631, framed as
-Kafka frames them); this class is its image in memory. A change is
-one batch, appended and fsynced before the image changes and before anybody is answered, so a crash leaves it done or
-not done. Directories follow the log: what the log has and the disk lacks is created at the next start, what the log
-removed is deleted then.
+The log, with the last snapshot before it (`broker.metadata.snapshots`), is the truth (records of KIP-631, in Kafka's
+framing); this class is its image in memory. A change is one batch, appended and fsynced before the image changes and
+before any client is answered, so a crash leaves it done or not done. Directories follow the log: the next start creates
+those that the disk lacks, and deletes those that the log has removed.
 
-A change takes effect in one way: the image tells its listeners what was and what is. A start is the same: the log is
-replayed, and then the listeners hear of everything that there is.
+A change takes effect in one way: the image notifies its listeners of the old and the new state. A start is the same:
+the log is replayed, and then the listeners are notified of everything in the image.
 """
 
 from __future__ import annotations
@@ -58,19 +57,19 @@ RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS
 PRODUCER_ID_BLOCK = 1000
 _MOST_REPAIRS = 1000
 _SAME_LEADER = -2
-#: Hears of an event and its fields.
+#: Called with an event and its fields.
 Tell = Callable[..., None]
 
 
 class Leader(NamedTuple):
-    """Who leads a partition: the id of a node (-1: nobody), and how many leaders there were before."""
+    """The leader of a partition: the id of a node (-1: none), and how many leaders there were before."""
 
     node: int
     epoch: int
 
 
 class Move(NamedTuple):
-    """A partition that has no leader, as it goes from one node to another."""
+    """A partition without a leader, because it moves from one node to another."""
 
     source: int
     target: int
@@ -107,19 +106,19 @@ def metric_name(topic: str) -> str:
 
 
 class Listener:
-    """Hears of each change when the image has it, and at a start of all that there is. What it does, it does at once.
+    """Is notified of each change once the image has it, and of everything at a start. Its methods do not wait.
 
-    The calls for one change come in this order. A listener does what it wants to hear of, and leaves the others.
+    The calls for one change come in this order. A listener overrides the methods that it needs.
     """
 
     def settings_changed(self) -> None:
-        """The keys of brokers, of this one or of all."""
+        """The settings of this broker or of all brokers have changed."""
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
         """A topic is new (`before` is None), gone (`after` is None), or has other settings, partitions or leaders."""
 
     def change_applied(self) -> None:
-        """All of the change has been told."""
+        """All notifications of the change are done."""
 
 
 class MetadataImage:
@@ -129,9 +128,9 @@ class MetadataImage:
         self.node_id = node_id
         self._clock = clock
         self._vnode: Vnode | None = None
-        #: Told of each change, in this order.
+        #: Notified of each change, in this order.
         self.listeners: list[Listener] = []
-        #: In force as soon as they are here: the authorizer asks them each time.
+        #: In force at once: the authorizer asks them each time.
         self.acls = Acls()
         self._clear()
 
@@ -139,20 +138,20 @@ class MetadataImage:
         self.topics: dict[str, TopicImage] = {}
         #: How many partitions each node leads.
         self.led: Counter[int] = Counter()
-        #: Names by what they are in metrics, where a dot and an underscore are the same.
+        #: Topic names by their name in metrics, where a dot and an underscore are the same.
         self.metric_names: dict[str, set[str]] = {}
         self.by_id: dict[bytes, TopicImage] = {}
-        #: Partitions that go from one node to another, by topic id and index.
+        #: Partitions that move from one node to another, by topic id and index.
         self.moves: dict[tuple[bytes, int], Move] = {}
         self.removed_ids: set[bytes] = set()
-        #: Where the metadata log was, at the latest, when a topic was last removed.
+        #: An offset of the metadata log at or after the last removal of a topic.
         self.last_removal = 0
-        #: When a topic of that name was last removed, in ms. What is older and names no topic id, was of that one.
+        #: When a topic of that name was last removed, in ms. Older data without a topic id belonged to that topic.
         self.removed_ms: dict[str, int] = {}
-        #: Those that are registered, by their ids.
+        #: The registered nodes, by their ids.
         self.nodes: dict[int, NodeImage] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # "" holds the cluster-wide defaults
-        #: Which metrics clients are to push, by the name of the resource that says so (KIP-714).
+        #: The metrics that clients are to push, by the name of the resource (KIP-714).
         self.client_metrics: dict[str, dict[str, str]] = {}
         self.quotas = ClientQuotas()
         self.acls.clear()
@@ -160,14 +159,14 @@ class MetadataImage:
         self.tokens = DelegationTokens()
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
-        #: Of the log, behind the last snapshot.
+        #: Bytes of the log after the last snapshot.
         self.bytes_since_snapshot = 0
         #: The time of the newest record, in ms.
         self.newest_ms = 0
 
     @property
     def has_log(self) -> bool:
-        """Whether the metadata log is here; other nodes than its owner have only the image."""
+        """Whether the metadata log is here; nodes other than its owner have only the image."""
         return self._vnode is not None
 
     @property
@@ -177,12 +176,12 @@ class MetadataImage:
         return self._vnode
 
     def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
-        """`replay`, and then `tell_all`."""
+        """Call `replay`, then `tell_all`."""
         self.replay(vnode, snapshots, tell)
         self.tell_all()
 
     def replay(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
-        """Read the newest snapshot that is whole, and replay the log from there on. Nobody is told yet.
+        """Read the newest whole snapshot, and replay the log from there on. Listeners are not notified yet.
 
         Raises StorageError if it cannot be read or understood.
         """
@@ -193,11 +192,11 @@ class MetadataImage:
             raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
 
     def tell_all(self) -> None:
-        """Tell the listeners of all that there is."""
+        """Notify the listeners of everything in the image."""
         self._tell([(None, topic) for topic in self.topics.values()], settings=True)
 
     def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell | None) -> None:
-        """Apply snapshot and log. A damaged batch is set aside on the spot, as nothing can be served before."""
+        """Apply snapshot and log. A damaged batch is set aside at once, as nothing can be served before."""
         with vnode.mending_on_the_spot():
             for _ in range(_MOST_REPAIRS):
                 self._clear()
@@ -210,7 +209,7 @@ class MetadataImage:
         raise StorageError("it cannot be mended")
 
     def begin_with(self, snapshots: Snapshots, tell: Tell | None = None) -> int:
-        """Forget all, and apply the newest snapshot that is whole, where there is one; gives where the log goes on."""
+        """Forget all, and apply the newest whole snapshot, if there is one; gives the offset where the log goes on."""
         self._clear()
         snapshot, records = _newest(snapshots, tell)
         for record in records:
@@ -218,7 +217,7 @@ class MetadataImage:
         return 0 if snapshot is None else snapshot.offset
 
     def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> int:
-        """Apply the newest snapshot that is whole; where the log goes on behind it. Raises StorageError."""
+        """Apply the newest whole snapshot; gives the offset where the log goes on. Raises StorageError."""
         snapshot, records = _newest(snapshots, tell)
         if snapshot is not None:
             if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:
@@ -251,7 +250,7 @@ class MetadataImage:
                 offset = header.last_offset + 1
 
     def batch_of(self, records: Sequence[Message]) -> bytes:
-        """A change as it is written. That of many partitions takes long: a thread may make it."""
+        """The batch of a change. For many partitions this takes long: a thread may make it."""
         now = self._clock.wall_ms()
         return build_batch([Record(None, frame(record), now) for record in records])
 
@@ -267,7 +266,7 @@ class MetadataImage:
         return result.last_offset + 1
 
     def change(self, records: Sequence[Message], timestamp: int | None = None) -> None:
-        """Apply a change that is durable, and tell the listeners. It was written at `timestamp` (now, if None)."""
+        """Apply a durable change, and notify the listeners. It was written at `timestamp` (now, if None)."""
         before: dict[bytes, TopicImage | None] = {}
         settings = False
         for record in records:
@@ -306,10 +305,10 @@ class MetadataImage:
             yield record.topic_id
 
     def apply(self, record: Message, timestamp: int | None = None) -> None:
-        """Change the image by one record, which was written at `timestamp` (now, if None). Nobody is told."""
+        """Change the image by one record, written at `timestamp` (now, if None). Does not notify listeners."""
         if isinstance(record, TopicRecord):
             before = self.topics.get(record.name)
-            if before is not None:  # its creation could neither be finished nor taken back
+            if before is not None:  # its creation could be neither finished nor undone
                 self.apply(RemoveTopicRecord(topic_id=before.topic_id), timestamp)
             topic = TopicImage(record.name, record.topic_id)
             self.topics[record.name] = self.by_id[record.topic_id] = topic
@@ -319,7 +318,7 @@ class MetadataImage:
             self._set_leader(self.by_id[record.topic_id], record.partition_id, leader)
             self._set_move(record)
         elif isinstance(record, PartitionChangeRecord):
-            if record.leader != _SAME_LEADER:  # an epoch begins, also with the same leader or with none
+            if record.leader != _SAME_LEADER:  # a new epoch begins, also with the same leader or without one
                 topic = self.by_id[record.topic_id]
                 epoch = topic.partitions[record.partition_id].epoch + 1
                 self._set_leader(topic, record.partition_id, Leader(record.leader, epoch))
@@ -397,7 +396,7 @@ class MetadataImage:
             del self.client_metrics[record.resource_name]
 
     def records(self) -> Iterator[Message]:
-        """The whole image: what a snapshot holds. The features come first, as they say how to read what follows."""
+        """The whole image as records, for a snapshot. The features come first: they say how to read the rest."""
         for name, level in self.features.items():
             yield FeatureLevelRecord(name=name, feature_level=level)
         for node in self.nodes.values():
@@ -427,7 +426,7 @@ class MetadataImage:
                 yield self.config_record(RESOURCE_TOPIC, topic.name, key, value)
 
     def snapshot_taken(self) -> None:
-        """All of it is in a snapshot, and of what is removed nothing is left."""
+        """All of the image is in a snapshot, and nothing is left of removed topics."""
         self.bytes_since_snapshot = 0
         self.removed_ids.clear()
         self.removed_ms.clear()
@@ -447,7 +446,7 @@ class MetadataImage:
 
     @staticmethod
     def _partition_record(topic_id: bytes, index: int, leader: Leader) -> PartitionRecord:
-        """The leader has the only replica."""
+        """The record of a partition; the leader has the only replica."""
         return PartitionRecord(
             partition_id=index,
             topic_id=topic_id,
@@ -475,7 +474,7 @@ class MetadataImage:
 
 
 def changes_of(batch: BytesLike) -> Iterator[tuple[Message, int]]:
-    """The records of a batch of the metadata log that are known, each with its time."""
+    """The known records in a batch of the metadata log, each with its time."""
     for record in iter_records(batch):
         change = unframe(record.value) if record.value is not None else None
         if change is not None:
@@ -483,7 +482,7 @@ def changes_of(batch: BytesLike) -> Iterator[tuple[Message, int]]:
 
 
 def _newest(snapshots: Snapshots, tell: Tell | None) -> tuple[SnapshotId | None, Iterable[Message]]:
-    """The newest snapshot that is whole, and what is in it."""
+    """The newest whole snapshot, and its records."""
     for snapshot in snapshots.ids():
         try:
             return snapshot, decode_snapshot(snapshots.read(snapshot))

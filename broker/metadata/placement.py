@@ -17,9 +17,9 @@ class Placement:
         self.nodes = nodes
 
     def place(self, indexes: Iterable[int], nodes: Sequence[int] | None = None) -> dict[int, Leader]:
-        """Leaders for new partitions: those `nodes`, one for each, or whoever leads fewest now.
+        """Leaders for new partitions: the given `nodes`, one for each, or else those that lead fewest now.
 
-        Raises KafkaError INVALID_REPLICA_ASSIGNMENT for a node that is not there.
+        Raises KafkaError INVALID_REPLICA_ASSIGNMENT for an unknown node.
         """
         if nodes is not None:
             self.check([[node] for node in nodes])
@@ -28,7 +28,7 @@ class Placement:
         return {index: Leader(next(next_node), 0) for index in indexes}
 
     def check(self, assignments: Iterable[Sequence[int]]) -> None:
-        """Raises KafkaError INVALID_REPLICA_ASSIGNMENT unless every partition is assigned to one node that is there."""
+        """Raises KafkaError INVALID_REPLICA_ASSIGNMENT unless every partition is assigned to one known node."""
         for nodes in assignments:
             if len(nodes) != 1 or nodes[0] not in self.nodes:
                 have = ", ".join(map(str, self.nodes))
@@ -42,7 +42,7 @@ class Placement:
 
 
 def spread(led: Mapping[int, int], nodes: Sequence[int]) -> Iterator[int]:
-    """Without end: the node that leads fewest, with those that were given before; the first of equal ones."""
+    """An endless series of nodes: each time the one that leads fewest, counting those given before."""
     heap = [(led.get(node, 0), node) for node in nodes]
     heapq.heapify(heap)
     while True:

@@ -27,7 +27,7 @@ class ProducerIds:
         return given
 
     async def reserve(self) -> tuple[int, int]:
-        """The first of a block of new ids, and how many these are. Raises KafkaError."""
+        """Reserve a block of new ids; gives the first and their number. Raises KafkaError."""
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
                 first, count, change = self._topics.metadata.producer_id_block()
@@ -35,7 +35,7 @@ class ProducerIds:
         return first, count
 
     def at_once(self) -> int | None:
-        """A new producer id if one is reserved."""
+        """A new producer id, if one is reserved already."""
         if self._next == self._end:
             return None
         self._next += 1

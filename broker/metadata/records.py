@@ -1,4 +1,4 @@
-"""How the records of the metadata stand in its log and in its snapshots (KIP-631, KIP-630), as Kafka has them."""
+"""The format of metadata records in the log and in snapshots (KIP-631, KIP-630), as in Kafka."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def frame(record: Message, version: int = 0) -> bytes:
 
 
 class Framed(NamedTuple):
-    """What a value says before its body: type and version of the record, and where the body begins."""
+    """The head of a value: type and version of the record, and where the body begins."""
 
     key: int
     version: int
@@ -73,7 +73,7 @@ class Framed(NamedTuple):
 
 
 def head_of(value: bytes) -> Framed:
-    """Raises ProtocolError if the value is damaged."""
+    """Decode the head of a value. Raises ProtocolError if the value is damaged."""
     pos, head = 0, []
     try:
         for _ in range(3):
@@ -89,7 +89,7 @@ def head_of(value: bytes) -> Framed:
 
 
 def unframe(value: bytes | memoryview, classes: Mapping[int, type[Message]] = _CLASSES) -> Message | None:
-    """The record of a value; None for types that are not among `classes`: those that are used here.
+    """The record in a value; None for types that are not in `classes`, which are those used here.
 
     Raises ProtocolError if it is damaged.
     """
@@ -100,7 +100,7 @@ def unframe(value: bytes | memoryview, classes: Mapping[int, type[Message]] = _C
 
 
 def encode_snapshot(records: Iterable[Message], epoch: int, timestamp: int) -> Iterator[bytes]:
-    """The batches of a snapshot: header, records, footer. `timestamp` is that of the newest record it stands for."""
+    """The batches of a snapshot: header, records, footer. `timestamp` is that of the newest record it covers."""
     head = message_codec(SnapshotHeaderRecord, 0).build(SnapshotHeaderRecord(0, timestamp))
     yield _control(0, ControlType.SNAPSHOT_HEADER, head, epoch, timestamp)
     offset = 1
@@ -130,7 +130,7 @@ def _control(offset: int, kind: int, value: bytes, epoch: int, timestamp: int) -
 
 
 def decode_snapshot(data: bytes) -> list[Message]:
-    """The records of a snapshot. Raises KafkaError, ProtocolError where it is damaged or not whole."""
+    """The records of a snapshot. Raises KafkaError, ProtocolError if it is damaged or incomplete."""
     found = []
     for is_control, record in snapshot_records(data):
         if not is_control and record.value is not None and (change := unframe(record.value)) is not None:
@@ -139,9 +139,9 @@ def decode_snapshot(data: bytes) -> list[Message]:
 
 
 def snapshot_records(data: bytes) -> list[tuple[bool, Record]]:
-    """All that is in a snapshot, and whether it is a control record.
+    """All records of a snapshot, each with whether it is a control record.
 
-    Raises KafkaError, ProtocolError where it is damaged or not whole.
+    Raises KafkaError, ProtocolError if it is damaged or incomplete.
     """
     found: list[tuple[bool, Record]] = []
     kinds: list[int] = []

@@ -1,4 +1,4 @@
-"""What is left of removed topics on a node, made durable as gone: their folders, and their committed offsets."""
+"""Make the removal of topics durable on a node: the removal of their folders and of their committed offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.wire.internal_topics import OFFSETS_TOPIC
 
 
 class Removals:
-    """Folders are gone when their removal is durable, offsets when their tombstones are."""
+    """Folders are gone once their removal is durable, offsets once their tombstones are."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Removals:
         self._flusher, self._workers = flusher, workers
 
     async def make_durable(self) -> None:
-        """All offsets that are led here were read, and tombstones are in their logs. Raises KafkaError, OSError."""
+        """All offsets led here must have been read, with tombstones in their logs. Raises KafkaError, OSError."""
         await self._workers.disk(self._data_dir.sync)
         offsets = self._metadata.topics.get(OFFSETS_TOPIC)
         for index in list(offsets.partitions) if offsets is not None else ():

@@ -1,12 +1,12 @@
-"""Snapshots of the metadata, so that its log does not grow for ever, nor the start with it (KIP-630).
+"""Snapshots of the metadata, so that its log, and the time of a start, do not grow for ever (KIP-630).
 
-    a change -> the log has grown by so much, or so long ago was the last snapshot -> all changes wait
-    -> the image as records -> `.checkpoint` beside the log, durable -> the log below the snapshot before it goes
+    a change -> the log has grown enough, or the last snapshot is old enough -> all changes wait
+    -> the image as records -> `.checkpoint` beside the log, durable -> the log below the previous snapshot is deleted
 
-Two snapshots are kept, and the log from the older one on: should the newer one be damaged, the older one and the log
-say the same. A snapshot says nothing of what is gone. What a start needs to know of removed topics, it needs only as
-long as something of them may be left: folders, which are gone when their removal is durable, and committed offsets,
-whose tombstones are. So both are made durable first.
+Two snapshots are kept, and the log from the older one on: if the newer one is damaged, the older one and the log have
+the same content. A snapshot does not mention removed topics. A start needs to know them only as long as something of
+them may be left: folders, until their removal is durable, and committed offsets, until their tombstones are. So both
+are made durable first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RETRY_SECONDS = 60.0
 
 
 class MetadataSnapshots(Listener):
-    """Writes them when it is time.
+    """Writes snapshots when it is time.
 
     `offsets_loaded` says whether all committed offsets of this node are in memory; `others_clean` whether no other node
     has anything left of removed topics.
@@ -64,7 +64,7 @@ class MetadataSnapshots(Listener):
             self._grown.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Write snapshots until cancelled."""
         self.change_applied()
         while True:
             with trio.move_on_after(self._interval or float("inf")):
@@ -83,12 +83,12 @@ class MetadataSnapshots(Listener):
                 self.change_applied()
 
     async def take(self) -> SnapshotId | None:
-        """Write a snapshot of all that is committed now; None if it has to wait. Raises KafkaError, OSError."""
+        """Write a snapshot of everything committed now; None if it has to wait. Raises KafkaError, OSError."""
         vnode = self._metadata.log
         began = time.perf_counter()
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
-                # What groups have to forget they say when they are loaded; what folders resist, at the next start.
+                # Groups write their tombstones when they are loaded; folders that resist go at the next start.
                 if not self._offsets_loaded() or self._topics.unremoved or not self._others_clean():
                     return None
                 await self._removals.make_durable()

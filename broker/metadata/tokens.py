@@ -1,8 +1,8 @@
-"""Delegation tokens, as the metadata log has them: who owns them, who may renew them, and until when.
+"""Delegation tokens in the metadata log: their owners, their renewers, and their expiry.
 
-A token is its id and an HMAC of it under the broker's secret (`delegation.token.secret.key`), which is not kept: with
-another secret, tokens of before open nothing. A client logs in with the id as its name and the HMAC as its password, by
-SCRAM; so the HMAC is never sent.
+A token is its id and an HMAC of it under the broker's secret (`delegation.token.secret.key`). The HMAC is not kept:
+with another secret, earlier tokens are useless. A client logs in by SCRAM with the id as its name and the HMAC as its
+password, so the HMAC is never sent.
 
 Source: KIP-48, KIP-373 (tokens for others), KIP-900 (in the metadata log).
 """
@@ -18,7 +18,7 @@ from barnabas.broker.workers import Yielder
 from barnabas.wire.records.cluster_metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
 from barnabas.wire.scram import MIN_ITERATIONS, Credential, credential, salted_password
 
-#: More tokens than this are not kept, and none has more renewers.
+#: The most tokens that are kept, and the most renewers of one.
 MAX_TOKENS, MAX_RENEWERS = 10_000, 100
 
 
@@ -33,7 +33,7 @@ class Token:
     issued_ms: int
     max_ms: int
     expires_ms: int
-    #: What SCRAM needs, by mechanism, once it has been calculated.
+    #: Its SCRAM credentials by mechanism, once calculated.
     credentials: dict[str, Credential] = field(default_factory=dict)
 
     def is_expired(self, now_ms: int) -> bool:
@@ -44,13 +44,13 @@ class Token:
         return principal == self.owner or principal == self.requester or principal in self.renewers
 
     def record(self) -> DelegationTokenRecord:
-        """The token as it is written."""
+        """The record of the token."""
         return DelegationTokenRecord(
             *(self.owner, self.requester, self.renewers, self.issued_ms, self.max_ms, self.expires_ms, self.id)
         )
 
     def credential(self, mechanism: str, secret: str) -> Credential:
-        """What it proves itself with. The salt may be known to all, as the password is as long as a key."""
+        """Its SCRAM credential. The salt may be public, as the password is as long as a key."""
         if mechanism not in self.credentials:
             password, salt = base64.b64encode(token_hmac(self.id, secret)), self.id.encode()
             salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
@@ -59,7 +59,7 @@ class Token:
 
 
 def token_hmac(token_id: str, secret: str) -> bytes:
-    """What a token's owner has besides its id."""
+    """The HMAC that a token's owner has besides its id."""
     return hmac.digest(secret.encode(), token_id.encode(), "sha512")
 
 
@@ -84,12 +84,12 @@ class DelegationTokens:
         self.by_id[token.id] = token
 
     def records(self) -> Iterator[DelegationTokenRecord]:
-        """All of them, as they are written."""
+        """The records of all tokens."""
         for token in self.by_id.values():
             yield token.record()
 
     async def with_hmac(self, given: bytes, secret: str) -> Token | None:
-        """The token of an HMAC, which only its owner and its renewers know. It takes as long whichever it is."""
+        """The token of an HMAC, which only its owner and renewers know. Takes the same time for every token."""
         found, breathe = None, Yielder()
         for token in list(self.by_id.values()):
             await breathe()

@@ -1,13 +1,13 @@
-"""What the broker measures of itself, and how a monitoring system reads it.
+"""The broker's metrics, and how a monitoring system reads them.
 
 measures    a histogram
 requests    requests, answers, errors and bytes, by API: endpoints that count
 loop        how long the event loop is held
-trace       requests as they come, for who looks
+trace       requests as they come, for watchers
 lag         how far consumer groups are behind, in records and in seconds
-collector   all of it as families of metrics, when somebody asks
+collector   all of it as families of metrics, on request
 exposition  the families as text
 
-What is measured on the way of a request is a plain number that somebody adds to. All else is looked up when it is
-asked for. A broker that nobody watches measures nothing: `Metrics` is made only where metrics can be read.
+Measures on the path of a request are plain numbers that are added to. Everything else is looked up on request. A broker
+without a reader measures nothing: `Metrics` is made only where metrics can be read.
 """

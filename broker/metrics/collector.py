@@ -1,11 +1,11 @@
-"""All that there is to tell, as families of metrics.
+"""All metrics of the broker, as families.
 
 Names are those that Kafka's JMX exporter gives with its usual rules (`kafka_server_brokertopicmetrics_bytesin_total`),
-and for consumer groups those of kafka_exporter; what neither has begins with `barnabas_`. Units are bytes and seconds,
-but for Kafka's names that end in `ms`.
+and for consumer groups those of kafka_exporter; other names begin with `barnabas_`. Units are bytes and seconds, except
+in Kafka's names that end in `ms`.
 
-A family has at most `MOST_SERIES` series, so that a million partitions or groups are no answer of a gigabyte. Where
-there are more partitions than that, their figures are told by topic; what is left out after that is counted.
+A family has at most `MOST_SERIES` series, so that a million partitions or groups do not make an answer of a gigabyte.
+If there are more partitions than that, their figures are given by topic; series that are still left out are counted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ QUANTILES = ("0.5", "0.95", "0.99", "0.999")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the collector asks."""
+    """The parts of the broker that the collector reads."""
 
     identity: Identity
     nodes: Nodes
@@ -71,7 +71,7 @@ class Sources:
 
 
 class PartitionFigures(NamedTuple):
-    """Of a partition's log. Offsets and segments are None while nobody has used the log since the start."""
+    """Figures of a partition's log. Offsets and segments are None while the log was not used since the start."""
 
     topic: str
     partition: int
@@ -82,7 +82,7 @@ class PartitionFigures(NamedTuple):
 
 
 class Families:
-    """The families of one answer: made by name, in order, with no more series than may be."""
+    """The families of one answer: made by name, in order, with a bounded number of series."""
 
     def __init__(self) -> None:
         self.made: list[Metric] = []
@@ -107,7 +107,7 @@ class Families:
         self.made.append(family)
 
     def finish(self) -> list[Metric]:
-        """All of them, and how much was left out."""
+        """All families, and one for the series that were left out."""
         text = f"Series beyond {MOST_SERIES} of a family, which are not told."
         left_out = GaugeMetricFamily("barnabas_metrics_series_left_out", text, labels=["family"])
         for name, count in sorted(self._left_out.items()):
@@ -117,7 +117,7 @@ class Families:
 
 
 class Series:
-    """Adds series to a family, up to as many as it may have."""
+    """Adds series to a family, up to its limit."""
 
     __slots__ = ("_count", "_family", "_left_out")
 
@@ -133,17 +133,17 @@ class Series:
 
 
 class Collector:
-    """`await collect()` gives the families. It lets others have their turn, and reads no log."""
+    """`await collect()` gives the families. It lets other tasks run, and reads no log."""
 
     def __init__(self, sources: Sources, counts: RequestCounts, holds: Holds, fsyncs: Histogram, watch: Watch) -> None:
         self._from, self._counts, self._holds, self._fsyncs, self._watch = sources, counts, holds, fsyncs, watch
         self._process = ProcessCollector(registry=None)
         self._started = time.time()
-        # Of logs that nobody has used since the start: they do not change while that is so.
+        # Sizes of logs that were not used since the start: until then they do not change.
         self._stored: dict[Vnode, int] = {}
 
     async def collect(self) -> list[Metric]:
-        """All families. Raises OSError if the data directory cannot be looked at."""
+        """All families. Raises OSError if the data directory cannot be read."""
         families = Families()
         self._broker(families)
         self._requests(families)
@@ -278,7 +278,7 @@ class Collector:
             sent.add([name], fetched[name])
 
     def _fetched(self) -> Counter[str]:
-        """Bytes sent by topic; of those that are gone under an empty name, so that the total stays."""
+        """Bytes sent by topic; those of deleted topics under an empty name, so that the total stays."""
         known = self._counts.by_api.get(FETCH)
         answered = known.all_answered() if known is not None else Answered()
         by_name: Counter[str] = Counter()
@@ -325,7 +325,7 @@ class Collector:
 
     def _log_series(self, to: Families, figures: list[PartitionFigures]) -> None:
         if len(figures) > MOST_SERIES:
-            return  # their topics' sizes tell
+            return  # their topics' sizes are given instead
         labels = ["topic", "partition"]
         sizes = to.gauge("kafka_log_log_size", "Bytes of a partition's log.", labels)
         starts = to.gauge("kafka_log_log_logstartoffset", "The first offset.", labels)
@@ -339,7 +339,7 @@ class Collector:
                     series.add(where, value)
 
     async def _figures(self) -> tuple[list[PartitionFigures], int]:
-        """Of all partitions but the metadata log's, and how many are offline. No log is opened for it."""
+        """The figures of all partitions except the metadata log, and how many are offline. Opens no log."""
         yielder = Yielder()
         vnodes = [vnode for vnode in self._from.data_dir.vnodes.values() if vnode.topic != METADATA_TOPIC]
         self._stored = {vnode: self._stored[vnode] for vnode in vnodes if vnode in self._stored and not vnode.loaded}
@@ -470,7 +470,7 @@ class Collector:
 
 
 class Figures(NamedTuple):
-    """How a query or a stream is."""
+    """The figures of a query or a stream."""
 
     state: str
     lag: int | None
@@ -482,7 +482,7 @@ class Figures(NamedTuple):
 
 
 def _figures_of(status: object) -> Figures:
-    """Of a `QueryStatus` or a `StreamStatus`."""
+    """The figures in a `QueryStatus` or a `StreamStatus`."""
     lost = getattr(status, "dead_letters", 0) + getattr(status, "ignored", 0) + getattr(status, "late", 0)
     values = (getattr(status, name) for name in ("state", "lag", "rows", "rows_per_second", "batch_ms"))
     return Figures(*values, lost, getattr(status, "last_error", None) is not None)  # type: ignore[call-arg]
@@ -517,7 +517,7 @@ def _error(code: int) -> str:
 
 
 class Collected:
-    """What was collected, as prometheus_client's encoders want it."""
+    """Collected families, in the form that prometheus_client's encoders need."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families

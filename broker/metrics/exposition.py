@@ -1,6 +1,6 @@
-"""The metrics of a broker: what counts, and the text of it, in Prometheus' format or OpenMetrics' as the reader asks.
+"""The metrics of a broker as text, in Prometheus' or OpenMetrics' format, as the reader asks.
 
-The text is made in a thread. Readers that ask at the same time get the same one: a thousand cost as much as one.
+A thread makes the text. Readers that ask at the same time get the same text: a thousand cost as much as one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.storage.flusher import Flusher
 
 
 class Metrics:
-    """Of one broker. `requests.endpoint` makes its endpoints; `start` begins when the parts are there."""
+    """The metrics of one broker. `requests.endpoint` makes its endpoints; call `start` when its parts exist."""
 
     def __init__(self) -> None:
         self.requests = RequestCounts()
@@ -34,7 +34,7 @@ class Metrics:
         self._making: dict[str, _Making] = {}
 
     def start(self, parts: Parts, flusher: Flusher, connections: Connections, nursery: trio.Nursery) -> None:
-        """The parts are there: note what has to be noted, in a task."""
+        """Start the task that takes regular notes, now that the broker's parts exist."""
         flusher.observe = self.fsyncs.observe
         connections.poller.held = self.holds.held
         self.watch = parts.make(Watch, counts=self.requests)
@@ -44,7 +44,7 @@ class Metrics:
         nursery.start_soon(self.watch.run)
 
     async def families(self) -> list[Metric]:
-        """What there is to tell, before it is text. Raises OSError."""
+        """The metrics before they are text. Raises OSError."""
         return await self._collector.collect()
 
     async def render(self, accept: str) -> tuple[bytes, str]:
@@ -63,7 +63,7 @@ class Metrics:
 
 
 class _Making:
-    """A text that is being made, and who waits for it."""
+    """A text that is being made, with its waiters."""
 
     def __init__(self) -> None:
         self.done = trio.Event()

@@ -1,11 +1,11 @@
 """How far consumer groups are behind the ends of their partitions, in records and in seconds.
 
-The lag in records is the high watermark less the committed offset. The lag in seconds is how long ago the first record
-was written that the group has yet to commit. To read that record for each question would cost a read of the log,
-perhaps from disk. So the ends of the partitions that groups read are noted every few seconds, and the time of a record
-lies between those of the two notes around it. Old notes get thinner: a partition has at most 64 of them.
+The lag in records is the high watermark minus the committed offset. The lag in seconds is the age of the first record
+that the group has not committed. Reading that record each time would cost a read of the log, perhaps from disk. So the
+ends of the partitions that groups read are noted every few seconds, and the time of a record is between those of the
+two notes around it. Old notes are thinned out: a partition has at most 64.
 
-A group that is behind the oldest note is behind by at least that note's age, and that is what is told.
+A group that is behind the oldest note is behind by at least that note's age, and that age is reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_NOTES = 64
 
 
 class Ends:
-    """When a partition ended where: notes of offset and time (any seconds), of which the older ones are thinner."""
+    """Notes of a partition's end offset and the time (in seconds of any clock). Older notes are thinned out."""
 
     __slots__ = ("_offsets", "_times")
 
@@ -28,28 +28,28 @@ class Ends:
         return len(self._times)
 
     def note(self, now: float, end: int) -> None:
-        """The partition ends at an offset now. One that ends before its last note was made anew: nothing is known."""
+        """Note the present end. If it is before the last note, the partition is new: older notes are dropped."""
         times, offsets = self._times, self._offsets
         if offsets and end < offsets[-1]:
             times.clear()
             offsets.clear()
         if len(offsets) > 1 and offsets[-1] == offsets[-2] == end:
-            times[-1] = now  # nothing new since the note before: the last one says so until now
+            times[-1] = now  # no change since the previous note: extend the last one until now
             return
         times.append(now)
         offsets.append(end)
-        if len(times) > MOST_NOTES:  # of the older half every second note goes
+        if len(times) > MOST_NOTES:  # drop every second note of the older half
             older = MOST_NOTES // 2
             self._times = times[:older:2] + times[older:]
             self._offsets = offsets[:older:2] + offsets[older:]
 
     def age(self, now: float, offset: int) -> float:
-        """Seconds since the record at an offset was written; 0 for one that is not there yet."""
+        """Seconds since the record at an offset was written; 0 if it does not exist yet."""
         times, offsets = self._times, self._offsets
         if not offsets or offset >= offsets[-1]:
             return 0.0
         after = bisect_right(offsets, offset)
-        if after == 0:  # it was there before the first note
+        if after == 0:  # it existed before the first note
             return max(0.0, now - times[0])
         before = after - 1
         share = (offset - offsets[before]) / (offsets[after] - offsets[before])

@@ -1,7 +1,7 @@
 """How long the event loop is held: from when it wakes until it would wait again.
 
-While it is held, nobody else is served. The longest hold is what a client can meet at worst. The poller, which stands
-at both ends of a pass, measures.
+While it is held, no other client is served. The longest hold is the worst case for a client. The poller measures, as it
+runs at both ends of a pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from barnabas.broker.metrics.measures import Histogram
 
 
 class Holds:
-    """How often the event loop was held for how long."""
+    """A histogram of how long the event loop was held."""
 
     def __init__(self) -> None:
         self.histogram = Histogram()
@@ -20,7 +20,7 @@ class Holds:
         self.longest = 0.0
 
     def held(self, seconds: float) -> None:
-        """It was held for so long. Called in each pass of the event loop."""
+        """Record one hold. Called in each pass of the event loop."""
         histogram = self.histogram
         histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
         histogram.total += seconds

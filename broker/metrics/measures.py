@@ -1,4 +1,4 @@
-"""Numbers that the way of a request adds to."""
+"""Numbers that are added to on the path of a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
         self.bounds = bounds
-        #: By bound, not added up; the last one is of values above all bounds.
+        #: By bound, not cumulative; the last one counts values above all bounds.
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
@@ -30,7 +30,7 @@ class Histogram:
         return sum(self.counts)
 
     def buckets(self) -> list[tuple[str, float]]:
-        """The counts as Prometheus has them: bound, and how many values were at most that."""
+        """The counts in Prometheus' form: a bound, and how many values were at most that."""
         found: list[tuple[str, float]] = []
         seen = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -46,9 +46,9 @@ class Histogram:
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float:
-    """The value below which a share (0 to 1) of the counted values lies, as near as the bounds tell; NaN for none.
+    """The value below which a share (0 to 1) of the counted values is, as exact as the bounds allow; NaN for none.
 
-    Between two bounds the values count as spread evenly. Above the last bound it is the last bound.
+    Between two bounds the values count as spread evenly. Above the last bound the result is the last bound.
     """
     wanted = sum(counts) * share
     if not any(counts):

@@ -1,11 +1,11 @@
-"""Requests as they are counted: by API, version and error, with how long they took and what was sent.
+"""Counts of requests: by API, version and error, with their durations and the bytes sent.
 
-An endpoint that counts stands where the usual one does (`broker.registry`), so that a broker which is not watched pays
-nothing. A request counts when its handler is called, its time when its answer is encoded: from the read that brought it
-on. That leaves out how long the answer waits for a client that does not read.
+A counting endpoint replaces the usual one (`broker.registry`), so that a broker without a reader of metrics pays
+nothing. A request is counted when its handler is called. Its duration is from the read that brought it until its answer
+is encoded, without the time that the answer waits for a client that does not read.
 
-Large answers are encoded in a thread, at most one at a time. It adds to numbers of its own, as two threads that add to
-one lose counts.
+Large answers are encoded in a thread, at most one at a time. The thread has counters of its own, because two threads
+that add to the same counter lose counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from barnabas.wire.types import Message, SizedChunk
 
 
 class Answered:
-    """What is counted when answers of one API are encoded."""
+    """The counts made when answers of one API are encoded."""
 
     __slots__ = ("bytes", "errors", "fetched", "seconds")
 
@@ -46,7 +46,7 @@ class Answered:
 
 
 class ApiCounts:
-    """Of one API."""
+    """The counts of one API."""
 
     __slots__ = ("answered", "answered_in_thread", "endpoints", "name")
 
@@ -57,14 +57,14 @@ class ApiCounts:
 
     @property
     def requests(self) -> Counter[int]:
-        """How many there were, by version."""
+        """The number of requests, by version."""
         found: Counter[int] = Counter()
         for endpoint in self.endpoints:
             found[endpoint.version] += endpoint.requests
         return found
 
     def all_answered(self) -> Answered:
-        """What the event loop and the thread have counted."""
+        """The counts of the event loop and the thread together."""
         both = Answered()
         both.add(self.answered)
         both.add(self.answered_in_thread)
@@ -72,12 +72,12 @@ class ApiCounts:
 
 
 class RequestCounts:
-    """Of all APIs. Made in the thread of the event loop."""
+    """The counts of all APIs. Must be made in the thread of the event loop."""
 
     def __init__(self) -> None:
         self.by_api: dict[int, ApiCounts] = {}
         self._loop = get_ident()
-        #: Who looks at requests as they come.
+        #: The watchers of requests.
         self.traces = Traces()
 
     def endpoint(
@@ -119,7 +119,7 @@ class CountingEndpoint(Endpoint):
             return handle(context, request)
 
         super().__init__(api, version, counted, reads=reads)
-        #: Those that were handed to the handler.
+        #: Requests that were passed to the handler.
         self.requests = 0
         self._counts, self._loop, self._traces = counts, loop, traces
         self._bounds = counts.answered.seconds.bounds
@@ -135,7 +135,7 @@ class CountingEndpoint(Endpoint):
         self._count(response, context, 0)
 
     def _count(self, response: Message, context: Context, size: int) -> None:
-        # Each call less is worth its lines here: this runs for every answer.
+        # This runs for every answer, so each saved call is worth its lines.
         counts = self._counts
         answered = counts.answered if get_ident() == self._loop else counts.answered_in_thread
         seconds = perf_counter() - context.received_at

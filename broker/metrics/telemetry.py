@@ -1,9 +1,9 @@
-"""What clients measure of themselves and push (KIP-714), as OTLP's metrics: the newest value of each.
+"""The metrics that clients push about themselves (KIP-714), in OTLP's format: the newest value of each.
 
 A client is a stranger: it may push any names, at any rate, from any number of instances. An instance has at most
-`MOST_SERIES` values, and there are at most `MOST_INSTANCES`: of the client with most of them, the one that came longest
-ago makes room. One that misses its interval three times is forgotten. Who pushes sooner than it was asked to is told
-so, and nothing is read.
+`MOST_SERIES` values, and there are at most `MOST_INSTANCES`: at the limit, the client with the most loses the instance
+that pushed longest ago. An instance that misses its interval three times is forgotten. A push that comes too soon gets
+an error and is not read.
 
 Source: KIP-714; OpenTelemetry's protocol, version 1 of its metrics.
 """
@@ -22,9 +22,9 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.types import ZERO_UUID
 
 MOST_INSTANCES, MOST_SERIES = 300, 300
-#: A push, and what it becomes when it is decompressed.
+#: The largest push, as sent and decompressed.
 MOST_BYTES, MOST_DECOMPRESSED = 1 << 20, 8 << 20
-#: The algorithms that pushes may be compressed with, the best first.
+#: The compression types for pushes, the best first.
 COMPRESSION = (CompressionType.ZSTD, CompressionType.LZ4, CompressionType.GZIP, CompressionType.SNAPPY)
 _MISSES = 3
 _NAME_CHARS = 200
@@ -45,9 +45,9 @@ class Instance:
     """A client that pushes."""
 
     def __init__(self, owner: str, client: Mapping[str, str]) -> None:
-        #: Whose share of what all clients share it takes.
+        #: The client whose share of common resources it uses.
         self.owner = owner
-        #: What it says of itself, by the names of SELECTORS.
+        #: Its attributes, by the names of SELECTORS.
         self.client = client
         self.subscription: Subscription | None = None
         self.asked_at = self.pushed_at = float("-inf")
@@ -63,7 +63,7 @@ class Instance:
 
 
 class ClientTelemetry:
-    """All clients that push. `is_on` where somebody can read what they push."""
+    """All clients that push. `is_on` says whether their metrics can be read."""
 
     def __init__(self, metadata: MetadataImage) -> None:
         self._metadata = metadata
@@ -101,7 +101,7 @@ class ClientTelemetry:
             del self._instances[next(key for key, each in self._instances.items() if of[each.owner] == most)]
 
     def may_push(self, instance_id: bytes, subscription_id: int, size: int, now: float, *, is_last: bool) -> Instance:
-        """The client that pushes now. Raises KafkaError for one that may not, or not this."""
+        """The instance that pushes now. Raises KafkaError if it may not push, or not this."""
         instance = self._instances.get(instance_id)
         if instance_id == ZERO_UUID or (instance is not None and instance.is_over):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "no such client instance, or it has said that it ends")
@@ -119,7 +119,7 @@ class ClientTelemetry:
         return instance
 
     def current(self, now: float) -> list[Instance]:
-        """The clients that push still; the others are forgotten."""
+        """The instances that still push; the others are forgotten."""
         for instance_id, instance in list(self._instances.items()):
             interval = 300.0 if instance.subscription is None else instance.subscription.interval_ms / 1000
             last = max(instance.pushed_at, instance.asked_at)
@@ -151,7 +151,7 @@ def parse(codec: int, data: bytes) -> list[Value]:
 
 
 def _values(metric: Any) -> Iterator[Value]:
-    """A metric's points: gauges and sums as they are, of histograms the sum and the count."""
+    """The points of a metric: gauges and sums unchanged; the sum and the count of histograms."""
     name = metric.name[:_NAME_CHARS]
     kind = metric.WhichOneof("data")
     if kind in ("gauge", "sum"):

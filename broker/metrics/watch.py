@@ -1,7 +1,7 @@
-"""What has to be noted from time to time, so that it can be told later: ends of partitions, totals, recent latencies.
+"""Regular notes for later metrics: ends of partitions, totals, recent latencies.
 
 Every `INTERVAL` seconds the broker's state is walked in pieces of two milliseconds. Nothing here grows with time: notes
-of partitions that no group reads any more go, as do those of topics that are gone.
+of partitions that no group reads any more are dropped, like those of deleted topics.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ QUANTILE_NOTES, QUANTILE_NOTES_EVERY = 5, 12
 
 
 class Appended(NamedTuple):
-    """What was appended to a topic since the broker's start."""
+    """Bytes and records appended to a topic since the broker's start."""
 
     bytes: int
     records: int
 
 
 class GroupLag(NamedTuple):
-    """How far a group is in one partition, and how far behind."""
+    """A group's position in one partition, and its lag."""
 
     group: str
     topic: str
@@ -60,11 +60,11 @@ class Watch:
         self._bytes: Counter[str] = Counter()
         self._records: Counter[str] = Counter()
         self.total = Appended(0, 0)
-        #: By API key, what its histogram had counted some time ago; the oldest first.
+        #: Earlier counts of each API's histogram, by API key; the oldest first.
         self._latencies: deque[dict[int, list[int]]] = deque(maxlen=QUANTILE_NOTES)
 
     async def run(self) -> None:
-        """Note, until cancelled."""
+        """Take notes until cancelled."""
         passes = 0
         while True:
             await self.note_ends()
@@ -79,9 +79,9 @@ class Watch:
     # --- what was appended --------------------------------------------------------------------------------------------
 
     async def note_appended(self) -> Mapping[str, Appended]:
-        """Add what each log says it has got since the last time; the totals of the topics that there are.
+        """Add what each log has got since the last call; gives the totals of the existing topics.
 
-        A log that was opened anew begins at 0 again: what it says is then all new.
+        The count of a log that was opened again begins at 0: then all of it is new.
         """
         yielder = Yielder()
         seen: dict[Vnode, tuple[int, int]] = {}
@@ -106,7 +106,7 @@ class Watch:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     async def note_ends(self) -> None:
-        """Note where the partitions end that groups have offsets of."""
+        """Note the ends of the partitions for which groups have offsets."""
         yielder = Yielder()
         read: set[TopicPartition] = set()
         for index in list(self._groups.coordinator.shards.by_partition):
@@ -124,14 +124,14 @@ class Watch:
             del self._ends[where]
 
     def _end(self, where: TopicPartition) -> int | None:
-        """Where a partition ends, without opening it for that; of another node's, as that node has said last."""
+        """The end of a partition, without opening its log; for another node's, the last end that it reported."""
         vnode = self._partitions.get(*where)
         if vnode is None:
             return self._elsewhere.get(where)
         return vnode.high_watermark if vnode.loaded and vnode.error is None else None
 
     async def lags(self) -> list[GroupLag]:
-        """Of every group and partition that it has an offset of, if its log is open."""
+        """The lag of every group in each partition with a committed offset, if its log is open."""
         yielder = Yielder()
         found = []
         now = trio.current_time()
@@ -149,7 +149,7 @@ class Watch:
     # --- latencies ----------------------------------------------------------------------------------------------------
 
     def recent(self, api_key: int) -> list[int]:
-        """What an API's histogram has counted in the last minutes."""
+        """The counts of an API's histogram in the last minutes."""
         now = self._counts.by_api[api_key].all_answered().seconds.counts
         before = self._latencies[0].get(api_key) if self._latencies else None
         return now if before is None else [after - since for after, since in zip(now, before, strict=True)]

@@ -1,7 +1,7 @@
 """How many connections one address may have: `max.connections.per.ip`, and for some `max.connections.per.ip.overrides`.
 
-The overrides may name hosts. A host is looked up in a thread, once for each change of the setting, and has what is for
-all until then. What is not found is told in the log.
+The overrides may name hosts. A thread looks each host up, once for each change of the setting; until then the general
+limit applies. If a host is not found, that is logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Start = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 class AddressLimits:
-    """The limits as the settings are now."""
+    """The limits under the current settings."""
 
     def __init__(self, config: BrokerConfig, log: EventLog) -> None:
         self._config, self._log = config, log

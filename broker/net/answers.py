@@ -1,8 +1,7 @@
-"""The answers of one connection, which leave in the order of its requests.
+"""The answers of one connection, which are sent in the order of its requests.
 
-An answer is ready, or it comes later (`broker.net.delayed_response`). What is ready behind one that is not waits, too.
-Whether the next request may be handled while some are open is a matter of `broker.net.order`; how many may gather, of
-this module.
+An answer is ready, or it comes later (`broker.net.delayed_response`). A ready answer waits for earlier ones. This
+module limits how many answers may gather; `broker.net.order` decides whether the next request may be handled meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from barnabas.broker.net.order import RequestOrder
 from barnabas.broker.registry import Context, Endpoint
 from barnabas.wire.types import SizedChunk
 
-# How far a connection may run ahead of its answers: requests that wait, and bytes that the client has not read.
+# How far a connection may run ahead of its answers: waiting requests, and bytes that the client has not read.
 MAX_WAITING = 100
 MAX_BACKLOG_BYTES = 1 << 20
 
@@ -37,7 +36,7 @@ class _Open:
 
 
 class Answers:
-    """A queue of answers. `take` what may be sent, then say with `sent` what of it is left."""
+    """A queue of answers. `take` gives what may be sent; then `sent` is told what is left of it."""
 
     __slots__ = ("_order", "holds", "most_bytes", "queue", "unsent_bytes")
 
@@ -47,19 +46,19 @@ class Answers:
         self._order = RequestOrder()
         #: Whether a request to an API must wait for an earlier one of the connection.
         self.holds = self._order.holds
-        #: Bytes of answers that were ready when they were added, and have not been sent.
+        #: Unsent bytes of answers that were ready when they were added.
         self.unsent_bytes = 0
-        #: How many of them the client may leave unread.
+        #: How many such bytes the client may leave unread.
         self.most_bytes = MAX_BACKLOG_BYTES
 
     @property
     def is_full(self) -> bool:
-        """Whether there are more answers to wait for, or to send, than a connection may have."""
+        """Whether the connection has its most answers, waiting or unsent."""
         return self.unsent_bytes > self.most_bytes or len(self.queue) > MAX_WAITING
 
     @property
     def has_room(self) -> bool:
-        """Whether it is worth to read on, once it was full."""
+        """Whether it is worth reading on after the queue was full."""
         return len(self.queue) <= MAX_WAITING // 2 and self.unsent_bytes <= self.most_bytes // 2
 
     @property
@@ -69,7 +68,7 @@ class Answers:
         return last.later if isinstance(last, _Open) else None
 
     def add(self, chunks: list[SizedChunk]) -> None:
-        """An answer that is ready."""
+        """Add an answer that is ready."""
         for chunk in chunks:
             self.unsent_bytes += len(chunk)
         queue = self.queue
@@ -79,13 +78,13 @@ class Answers:
             queue.append(chunks)
 
     def add_later(self, later: DelayedResponse, endpoint: Endpoint, context: Context) -> None:
-        """An answer that somebody completes."""
+        """Add an answer that comes later."""
         waiting = _Open(later, endpoint, context)
         self.queue.append(waiting)
         self._order.add(waiting, endpoint.api)
 
     def take(self) -> list[SizedChunk]:
-        """What may be sent now: all answers up to the first that is not there, which may begin."""
+        """The answers that may be sent now, up to the first that is not ready. That one may begin."""
         queue = self.queue
         ready: list[SizedChunk] = []
         while queue:
@@ -105,7 +104,7 @@ class Answers:
         return ready
 
     def sent(self, left: list[SizedChunk]) -> None:
-        """What `take` gave was sent, except for what is `left` of it."""
+        """Everything that `take` gave was sent, except `left`."""
         if left:
             self.queue.appendleft(left)
         if self.queue:
@@ -115,10 +114,10 @@ class Answers:
             self._order.forget()
 
     def abandon(self) -> None:
-        """The client is gone: let go of what would have completed the answers."""
+        """The client is gone: cancel the work that would have completed the answers."""
         queue, self.queue = self.queue, deque()
         for item in queue:
             if isinstance(item, _Open):
                 later = item.later
-                later.on_finish = later.on_error = None  # except for `on_applied`: it may hold a frame
+                later.on_finish = later.on_error = None  # keep `on_applied`: it may hold a frame
                 later.abandon()

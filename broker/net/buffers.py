@@ -1,19 +1,19 @@
-"""Memory for large requests: buffers that are used again, and a bound on what all connections hold together.
+"""Memory for large requests: buffers that are reused, and a bound on the bytes that all connections hold together.
 
-A frame counts with the bytes that have come, not with those that it announces. The rule:
+A frame counts with the bytes received, not with the bytes announced. The rule:
 
-1. Small frames and large ones have a budget each: a quarter and three quarters of `queued.max.request.bytes`. Those of
-   clients that have yet to log in have a small one beside it.
+1. Small and large frames have a budget each: a quarter and three quarters of `queued.max.request.bytes`. Frames of
+   clients that have not logged in yet have a small budget besides.
 2. A client may receive as long as it holds no more of a budget than it leaves free (`groupcoord.shares`).
-3. What it may not receive stays in the socket, and the connection waits. Of those that wait, connections that have had
-   a request handled are let in first, and of these the frame that lacks the least.
-4. One frame at a time is outside of the budget, until it is whole and has been handled: so somebody can always finish,
-   and the bound is the budget and one frame.
-5. Whoever holds memory that others wait for must receive: a frame that stands still ends its connection
+3. Bytes that it may not receive stay in the socket, and the connection waits. Of the waiting connections, those that
+   have had a request handled go first, and of these the frame that lacks the fewest bytes.
+4. One frame at a time is outside the budget, until it is complete and handled. So one frame can always finish, and the
+   bound is the budget plus one frame.
+5. A connection whose memory others wait for must receive: if its frame makes no progress, the connection is closed
    (`broker.net.connections`).
 
-How long a frame is shows only when it has begun to come, with as much behind it as one recv brings. So while half of a
-budget is used, frames begin with small recvs.
+A frame's length is known only when its first bytes have come, together with the rest of that recv. So while more than
+half of a budget is used, frames begin with small recvs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from barnabas.groupcoord.shares import Shares
 
 # Requests up to this size never wait for larger ones.
 SMALL_REQUEST = 1 << 20
-# Who may receive less than this, and less than it lacks, waits until it may receive more.
+# A frame that may receive less than this, and less than it lacks, waits until it may receive more.
 STEP = 256 << 10
-# For clients that have yet to log in.
+# The budget of clients that have not logged in yet.
 STRANGERS_BYTES = 8 << 20
 
 
 class FrameBuffers:
-    """Buffers for large frames, used again: fresh memory costs a page fault for every 4 KiB, as much as receiving.
+    """Reusable buffers for large frames. Fresh memory costs a page fault for every 4 KiB, as much as receiving.
 
-    A frame may be given back when it has been handled: of its parts only the record data of Produce are views, and
-    those are in the log by then.
+    A frame may be given back when it has been handled: only the record data of Produce are views into it, and those
+    are in the log by then.
     """
 
     SIZES = tuple(1 << bits for bits in range(17, 23))  # 128 KiB to 4 MiB
@@ -48,7 +48,7 @@ class FrameBuffers:
         self._kept = 0
 
     def take(self, length: int) -> memoryview:
-        """A buffer of this length, with whatever was in it before."""
+        """A buffer of this length, with arbitrary content."""
         for size in self.SIZES:
             if length <= size:
                 free = self._free[size]
@@ -68,15 +68,15 @@ class FrameBuffers:
 
 
 def _untouched(size: int) -> mmap.mmap:
-    """Memory that costs nothing before something is written to it, and then a page for every 4 KiB."""
+    """Memory that costs nothing until it is written to, and then one page for every 4 KiB."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # on Linux; there eight bytes may cost 2 MiB without it
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # on Linux, where eight bytes may cost 2 MiB without it
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return memory
 
 
 class Holding:
-    """What one frame has of a budget; it begins with nothing. `is_first` says that its connection begins with it."""
+    """The bytes of a budget that one frame holds, at first none. `is_first`: it is its connection's first frame."""
 
     __slots__ = ("bytes", "client", "is_first", "length")
 
@@ -93,10 +93,10 @@ class ByteBudget:
     """Bytes that the frames of all connections may hold together; see the rule above."""
 
     def __init__(self, total: int, changed: Callable[[], None] = lambda: None) -> None:
-        """`changed` is called whenever more or less is used."""
+        """`changed` is called whenever the use changes."""
         self._shares = Shares(total)
         self._changed = changed
-        self._outside: Holding | None = None  # the frame that is outside of the budget
+        self._outside: Holding | None = None  # the frame outside the budget
         self._waiting: dict[Holding, trio.Event] = {}
 
     @property
@@ -109,7 +109,7 @@ class ByteBudget:
 
     @property
     def is_short(self) -> bool:
-        """Whether more than half is used."""
+        """Whether more than half of the budget is used."""
         return self._shares.free < self._shares.used
 
     @property
@@ -125,14 +125,14 @@ class ByteBudget:
         return min(spare, missing) if spare >= min(missing, STEP) else 0
 
     def took(self, holding: Holding, size: int) -> None:
-        """A frame has received this many bytes."""
+        """Note that a frame has received this many bytes."""
         holding.bytes += size
         if holding is not self._outside:
             self._shares.take(holding.client, size)
             self._changed()
 
     async def wait(self, holding: Holding) -> None:
-        """Wait until a frame is allowed to receive. Others may be quicker then, so it is to ask again."""
+        """Wait until a frame is allowed to receive. Others may be quicker, so it must ask again."""
         event = self._waiting[holding] = trio.Event()
         self._let_in()
         try:
@@ -141,7 +141,7 @@ class ByteBudget:
             self._waiting.pop(holding, None)
 
     def release(self, holding: Holding) -> None:
-        """A frame has been handled, or will not be: all that it holds is free."""
+        """Free all that a frame holds: it has been handled, or will not be."""
         self._waiting.pop(holding, None)
         if holding is self._outside:
             self._outside = None
@@ -170,10 +170,10 @@ class ByteBudget:
 
 
 class RequestMemory:
-    """The budgets of small and of large frames, and of those of strangers."""
+    """The budgets of small frames, of large frames, and of strangers' frames."""
 
     def __init__(self, total: int, small: int = SMALL_REQUEST) -> None:
-        #: Whether one of the budgets is: asked before each recv.
+        #: Whether one of the budgets is short; read before each recv.
         self.is_short = False
         self.small = ByteBudget(total // 4, self._changed)
         self.large = ByteBudget(total - total // 4, self._changed)
@@ -184,5 +184,5 @@ class RequestMemory:
         self.is_short = self.small.is_short or self.large.is_short
 
     def budget_of(self, length: int) -> ByteBudget:
-        """The budget that a frame of this length is received from."""
+        """The budget for a frame of this length."""
         return self.small if length <= self._small else self.large

@@ -2,13 +2,13 @@
 
     transport -> framing -> dispatch -> handler -> answers -> transport
 
-It has no task of its own. The poller calls it when there is something to read; what a recv brought is handled at once.
-Answers leave at the end of the poller's turn, when those of other connections do. An answer that comes later is sent by
-whatever completes it, with all that is ready behind it. A task is made only for what has to wait: a socket that takes
-no more, cold log data, memory for a large request, a handler that is a coroutine.
+It has no task of its own. The poller calls it when there is something to read; the bytes of a recv are handled at once.
+Answers leave at the end of the poller's turn, together with those of other connections. An answer that comes later is
+sent by the code that completes it, with all ready answers behind it. A task is started only where something must wait:
+for a socket that is full, cold log data, memory for a large request, a handler that is a coroutine.
 
-What a connection reads is a matter of its state. A client that does not read its answers is not read from either, and
-costs no more than its backlog; a request that must not overtake an earlier one keeps those behind it in the socket.
+The state decides whether a connection reads. A client that does not read its answers is not read from either, and costs
+no more than its backlog. A request that must not overtake an earlier one keeps later ones in the socket.
 
     NEW      not opened yet
     READS    the poller calls when there is something to read
@@ -54,9 +54,9 @@ from barnabas.wire.header import read_request_header, skip_header_tags
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, SizedChunk
 
-# Only Produce carries data. Of anything else this is far more than a client has to say.
+# Only Produce carries data. For any other request this is far more than a client needs.
 MAX_PLAIN_REQUEST = 16 << 20
-# Bytes of answers that a client may leave unread before it has logged in.
+# The most bytes of answers that a client may leave unread before it has logged in.
 STRANGERS_BACKLOG_BYTES = 16 << 10
 # How long a connection that always has more to read may go on before the others have their turn.
 SLICE_SECONDS = 0.001
@@ -81,7 +81,7 @@ NEXT: Mapping[State, frozenset[State]] = {
     State.MUTED: frozenset({State.READS, State.CLOSED}),
     State.CLOSED: frozenset(),
 }
-#: In which it may read on when answers have left.
+#: States from which it may read on when answers have been sent.
 WAITS = frozenset((State.FULL, State.HELD, State.MUTED))
 
 
@@ -94,23 +94,23 @@ class Shared:
     turn: Turn
     log: EventLog
     find: Callable[[int, int], Endpoint]  # by API key and version; raises ProtocolError
-    authorizer: Authorizer | None  # without one everybody may do everything
+    authorizer: Authorizer | None  # without one, every client may do everything
     quotas: QuotaManager
     known_quotas: ClientQuotas
     buffers: FrameBuffers
     memory: RequestMemory
     large_requests: Turns
     max_request_bytes: int
-    tell_seldom: Callable[..., None]  # an event that strangers can make happen any number of times
+    tell_seldom: Callable[..., None]  # logs an event that strangers could trigger any number of times
     max_strangers_bytes: int  # of a request before the client has logged in
-    bare: Endpoint  # what takes SASL's tokens without a request around them
+    bare: Endpoint  # takes SASL tokens without a request around them
     ended: Callable[[Connection], None]
-    known: Callable[[Connection], None]  # it is no stranger's any more
-    client_changed: Callable[[Connection, str], None]  # with the client that it was
+    known: Callable[[Connection], None]  # it no longer belongs to a stranger
+    client_changed: Callable[[Connection, str], None]  # with its previous client
 
 
 class Connection:
-    """A client's connection. `host` is its address as groups report it, `listener` the name it came in by."""
+    """A client's connection. `host` is its address as groups report it, `listener` the name of its listener."""
 
     # Python looks up more than thirty attributes of an object more slowly without them.
     __slots__ = (
@@ -123,15 +123,15 @@ class Connection:
     def __init__(
         self, shared: Shared, transport: Transport, host: str, port: int, listener: Listener, login: Login | None = None
     ) -> None:
-        """`login` is there on listeners on which clients log in."""
+        """`login` is set on listeners where clients log in."""
         self.host, self.port, self.listener = host, port, listener.name
         self.protocol = listener.protocol
         self.principal = ANONYMOUS
         #: Name and version of the client, as it says with ApiVersions (KIP-511).
         self.software = "", ""
-        #: How far the client is in logging in; None where nobody does.
+        #: The state of the client's login; None if clients do not log in here.
         self.login = login
-        #: Whose share of what all clients share is taken; and whose it was before the client said who it is.
+        #: The client whose share of common resources it uses; and the client that it was before it proved who it is.
         self.client = self.origin = client_of(self.principal, host)
         self.authorizer = shared.authorizer
         self.state = State.NEW
@@ -144,25 +144,25 @@ class Connection:
         if self._is_stranger:
             self._answers.most_bytes = STRANGERS_BACKLOG_BYTES
         self._frame_timer = FrameTimer()
-        self._holding: Holding | None = None  # what the large frame that comes in has of the memory of all connections
-        self._budget = shared.memory.large  # where it has it from
+        self._holding: Holding | None = None  # the large incoming frame's part of the common memory
+        self._budget = shared.memory.large  # the budget it is from
         self._opened = trio.current_time()
-        self._ends = False  # when the answers that there are have left
-        self._is_new = True  # it has had no request handled
-        self._held: Endpoint | None = None  # what the next request is for, in HELD
-        self._muted_until = 0.0  # when the throttle time is over; 0 if there is none
+        self._ends = False  # once the present answers are sent
+        self._is_new = True  # no request was handled yet
+        self._held: Endpoint | None = None  # the endpoint of the next request, in HELD
+        self._muted_until = 0.0  # the end of the throttle time; 0 if there is none
         self._meter = Meter(shared.quotas)
-        self._eager = True  # another recv will probably find something: worth trying before waiting
+        self._eager = True  # another recv will probably find something: try before waiting
         self._slice_began = self._slice_ends = 0.0
         self._sender_runs = False
-        self._scopes: set[trio.CancelScope] = set()  # of the tasks that wait on behalf of the client
+        self._scopes: set[trio.CancelScope] = set()  # of tasks that wait for the client
 
     def open(self) -> None:
         """Begin to serve the client, until it leaves, breaks the protocol, or `close`."""
         self._enter(State.READS)
 
     def known_as(self, principal: Principal) -> None:
-        """The client has proved who it is, for the first time or again; or with a certificate, before it logs in."""
+        """The client has proved who it is: for the first time, again, or with a certificate before it logs in."""
         if self.login is None or not self.login.is_new:
             self._is_stranger = False
             self._framing.limit, self._answers.most_bytes = self._shared.max_request_bytes, MAX_BACKLOG_BYTES
@@ -174,28 +174,28 @@ class Connection:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the client has yet to say who it is, or to end its TLS handshake."""
+        """Whether the client has not yet proved who it is, or not ended its TLS handshake."""
         return self._is_stranger
 
     def end(self) -> None:
-        """Take no more requests, and close when the answers to those before have left."""
+        """Accept no more requests, and close when the answers to earlier ones are sent."""
         self._ends = True
 
     def is_strange_since(self) -> float | None:
-        """When it was opened, if the client has yet to say who it is; None for one that is known, or need not be."""
+        """When it was opened, if the client has not proved who it is yet; None if it has, or need not."""
         return self._opened if self._is_stranger and self.login is not None else None
 
     def read_soon(self) -> None:
-        """Read what the transport has, though the socket has nothing to tell."""
+        """Read what the transport holds, even if the socket is not readable."""
         if self.state is State.READS:
             self._shared.poller.again(self._readable)
 
     def send_soon(self) -> None:
-        """Send what is ready; the transport may have something to send, too."""
+        """Send ready answers, and what the transport itself has to send."""
         self._shared.turn.soon(self._send_soon)
 
     def throttle(self, seconds: float) -> None:
-        """Handle no further request for a while. One that has begun to come into memory that all share comes first."""
+        """Handle no further request for a while, except one that is already coming into shared memory."""
         runs = self._muted_until > 0
         self._muted_until = max(self._muted_until, trio.current_time() + seconds)
         if not runs:
@@ -203,12 +203,12 @@ class Connection:
 
     @property
     def is_muted(self) -> bool:
-        """Whether it is not read from as its client is over a quota."""
+        """Whether it is not read because its client is over a quota."""
         return self.state is State.MUTED
 
     @property
     def is_left(self) -> bool:
-        """Whether the client has closed its side, which shows while nothing is read, too."""
+        """Whether the client has closed its side; also known while nothing is read."""
         return is_closed(self._transport.fileno())
 
     def close(self, reason: str | None = None) -> None:
@@ -230,7 +230,7 @@ class Connection:
         self._shared.ended(self)
 
     def is_too_slow(self, now: float) -> bool:
-        """Whether the frame that is coming in takes longer than it may."""
+        """Whether the incoming frame takes longer than it may."""
         allowance = frame_timer.USUAL
         if self._holding is not None and self._budget.is_waited_for:
             is_small = self._budget is not self._shared.memory.large
@@ -238,37 +238,37 @@ class Connection:
         return self._frame_timer.is_too_slow(now, self._framing.received_bytes, allowance)
 
     def stands_still(self, now: float) -> bool:
-        """Whether it holds memory that others wait for, and its client neither sends nor reads."""
+        """Whether it holds memory that others wait for while its client neither sends nor reads."""
         if self._holding is None or not self._budget.is_waited_for:
             return False
         patience = frame_timer.PATIENCE_HELD if self.state is State.HELD else frame_timer.PATIENCE
         return self.state is not State.MEMORY and now - self.last_active > patience
 
     def overdue(self, now: float) -> str | None:
-        """Why it is to be closed, if its client is too slow; an empty text if the log has been told."""
+        """The reason to close it if its client is too slow; an empty text if that is already logged."""
         if self.is_too_slow(now):
             return "the request came in too slowly"
         return self._transport.overdue(now) if self.state is State.READS else None
 
     @property
     def held_bytes(self) -> int:
-        """What the large frame that comes in holds of the memory of all connections."""
+        """Bytes of the common memory that the large incoming frame holds."""
         return 0 if self._holding is None else self._holding.bytes
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes that are held of requests that are not whole."""
+        """Bytes held of incomplete requests."""
         return self._framing.received_bytes
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that are ready, and that the client has not taken."""
+        """Bytes of ready answers that the client has not taken."""
         return self._answers.unsent_bytes
 
     # --- state --------------------------------------------------------------------------------------------------------
 
     def _enter(self, state: State) -> None:
-        """The only way from one state to another: the poller watches the socket in READS alone."""
+        """Change the state; the only place that does. The poller watches the socket only in READS."""
         assert state in NEXT[self.state], f"{self.state} to {state}"
         before, self.state = self.state, state
         poller = self._shared.poller
@@ -286,7 +286,7 @@ class Connection:
             self._frame_timer.stop()
 
     def _read_on(self) -> None:
-        """Read again, unless there is too much to send still, or the next request waits for an earlier one."""
+        """Read again, unless there is still too much to send, or the next request waits for an earlier one."""
         if self._ends or not self._answers.has_room:
             return
         if self._held is not None:
@@ -301,7 +301,7 @@ class Connection:
             self._enter(State.MUTED)
 
     def _mute(self) -> None:
-        """Stop reading as the client is over a quota, unless it holds memory that others may want."""
+        """Stop reading because the client is over a quota, unless it holds memory that others may want."""
         if self.state is State.READS and self._holding is None:
             self._enter(State.MUTED)
 
@@ -314,7 +314,7 @@ class Connection:
             self._read_on()
 
     def _fail(self, error: Exception) -> None:
-        """End the connection for an error that its client made, or that is ours."""
+        """End the connection because of an error of the client or of our own."""
         if isinstance(error, Disconnected):
             self.close(error.reason)
         elif isinstance(error, SpeaksTls):
@@ -355,23 +355,23 @@ class Connection:
             else:
                 self._meter.run(self._receive)
         except Exception as error:
-            self._send_soon()  # what was asked before a request that failed has its answer
+            self._send_soon()  # requests before the failed one get their answers
             self._fail(error)
 
     def _receive(self) -> None:
-        """Read and handle what there is, for a slice of time."""
+        """Read and handle what has come, for a slice of time."""
         self._slice_began = time.perf_counter()
         self._slice_ends = self._slice_began + SLICE_SECONDS
         while self._receive_some():
             if time.perf_counter() > self._slice_ends:
                 self._shared.poller.again(self._readable)
                 return
-            self._send()  # a client with more to send does not wait for the answers before
-            if self.state is not State.READS:  # which may have been the last ones
+            self._send()  # a client with more to send does not wait for the previous answers
+            if self.state is not State.READS:  # they may have been the last ones
                 return
 
     def _receive_some(self) -> bool:
-        """Handle what one recv brings, or what is left from the last one; whether to go on."""
+        """Handle the bytes of one recv, or what is left of the last one; whether to go on."""
         framing, answers, holding = self._framing, self._answers, self._holding
         is_allowed = True
         if framing.has_frame:
@@ -381,7 +381,7 @@ class Connection:
             if holding is not None:
                 allowed = self._budget.allowed(holding)
                 is_allowed = allowed > 0
-                room = room[: allowed or 1]  # only who has something to read waits for memory
+                room = room[: allowed or 1]  # only a connection with something to read waits for memory
             elif self._shared.memory.is_short or self._is_stranger or self._meter.quota is not None:
                 room = room[:KEPT_BYTES]
             got = self._transport.receive(room)
@@ -411,11 +411,11 @@ class Connection:
         return self.state is State.READS and (self._eager or framing.has_frame)
 
     def _handle(self, frame: bytes | memoryview | None) -> int:
-        """Handle the whole frames, of which `frame` is the first; their number."""
+        """Handle the complete frames, beginning with `frame`; gives their number."""
         framing, answers = self._framing, self._answers
         handled = 0
         while frame is not None:
-            # Small requests can have large answers, which must go first, or take long.
+            # Small requests can take long, or have large answers, which must be sent first.
             if handled and (answers.is_full or self._muted_until or time.perf_counter() > self._slice_ends):
                 framing.put_back()
                 break
@@ -473,7 +473,7 @@ class Connection:
         return True
 
     def _dispatch_bare(self, frame: bytes | memoryview) -> bool:
-        """A token of SASL without a request around it, as SaslHandshake version 0 asks for."""
+        """Handle a SASL token without a request around it, as after SaslHandshake version 0."""
         endpoint = self._shared.bare
         if self._answers.holds(endpoint.api):
             self._held = endpoint
@@ -484,7 +484,7 @@ class Connection:
         return True
 
     def _take_answer(self, answer: Answer, endpoint: Endpoint, context: Context) -> None:
-        """Queue what a handler has given back."""
+        """Queue a handler's answer."""
         if isinstance(answer, Message):
             self._answers.add(endpoint.encode(answer, context))
         elif answer is not None:
@@ -498,7 +498,7 @@ class Connection:
     # --- memory for large requests ------------------------------------------------------------------------------------
 
     def _take_buffer(self, length: int) -> None:
-        """Receive the wanted frame into a buffer of its own. What has come of it counts, whether it may or not."""
+        """Receive the wanted frame into a buffer of its own. Its bytes so far count, even beyond the budget."""
         memory = self._shared.memory
         self._budget = memory.strangers if self._is_stranger else memory.budget_of(length)
         self._holding = Holding(self.client, length, is_first=self._is_new)  # from here on `close` gives it back
@@ -508,16 +508,16 @@ class Connection:
 
     async def _wait_for_memory(self, holding: Holding) -> None:
         await self._budget.wait(holding)
-        if self.state is State.MEMORY:  # else it was closed in the pass in which it was let in
+        if self.state is State.MEMORY:  # else it was closed in the same pass
             self.last_active = trio.current_time()
             self._enter(State.READS)
 
     def _let_go_of(self, frame: bytes | memoryview, holding: Holding) -> None:
-        """A large frame has been handled, but what handles it may still look at it."""
+        """Release a large frame after it was handled; its handler may still use it for a while."""
         assert isinstance(frame, memoryview)
         self._holding = None
         budget, last = self._budget, self._answers.last_later
-        # A coroutine has a copy of what it needs.
+        # A coroutine has copied what it needs.
         if last is None or last.applied or isinstance(last, Coroutine):
             self._give_back(frame, budget, holding)
             return
@@ -535,18 +535,18 @@ class Connection:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _completed(self) -> None:
-        """An answer that came later is there, or its request has had its effects."""
+        """A delayed answer is ready, or its request has had its effects."""
         self._shared.turn.soon(self._send_soon)
 
     def _send_soon(self) -> None:
-        """`_send` in whatever task has completed an answer: what goes wrong is this connection's end, not theirs."""
+        """Call `_send` from the task that completed an answer: an error ends this connection, not that task."""
         try:
             self._send()
         except Exception as error:
             self._fail(error)
 
     def _send(self) -> None:
-        """Send what is ready, in order; where that means to wait, leave it to a task. Then read on, if it may."""
+        """Send ready answers, in order; if that must wait, a task does it. Then read on, if allowed."""
         if self.state is State.CLOSED:
             return
         if not self._sender_runs:
@@ -562,7 +562,7 @@ class Connection:
             self._read_on()
 
     def _send_ready(self) -> SizedChunk | None:
-        """Send what is ready; what has to be waited for, None if nothing has."""
+        """Send ready answers; gives the chunk that must wait, None if there is none."""
         if self._meter.quota is None:
             left = self._transport.send(self._answers.take())
         else:
@@ -573,7 +573,7 @@ class Connection:
         return left[0] if left else None
 
     async def _send_rest(self, left: SizedChunk | None) -> None:
-        """A task for as long as the socket takes no more, or log data is not in memory."""
+        """A task that sends while the socket is full or log data is not in memory."""
         while left is not None:
             await self._transport.until_sendable(left)
             if self.state is State.CLOSED:

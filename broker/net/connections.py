@@ -1,10 +1,10 @@
 """All connections of a broker: which are accepted, how many, how fast, and which are closed.
 
-Refused are connections beyond `max.connections`, `max.connections.per.ip` and what the descriptors of the process
-allow, and those that come too fast (`broker.quotas.connection_rates`); closed are those on which nothing moves, and
-those whose request comes in too slowly. Where there are as many as there may be, on all listeners or on one, the client
-that has most makes room for one that has less, by the connection that was idle for longest. Of clients that have yet to
-say who they are, there may be fewer (`broker.net.strangers`).
+Connections are refused beyond `max.connections`, `max.connections.per.ip` and the limit of the process's descriptors,
+and if they come too fast (`broker.quotas.connection_rates`). Idle connections are closed, and those whose request comes
+in too slowly. At the limit, of all listeners or of one, the client with the most connections makes room for a client
+with fewer: its connection that was idle for longest is closed. For clients that have not proved who they are yet, the
+limit is lower (`broker.net.strangers`).
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import NODES, Listener
 from barnabas.broker.workers import Turns, Workers
 
-# Descriptors that connections never get: the log files' share comes on top.
+# Descriptors that connections never get, besides the share of the log files.
 RESERVED_DESCRIPTORS = 128
 # How often the broker checks for frames that come in too slowly.
 PACE_CHECK_SECONDS = 0.5
-# Connections that came too fast and are closed later; further ones are closed at once.
+# The most connections that came too fast and wait to be closed; further ones are closed at once.
 MOST_REFUSED = 64
-# Large requests and answers that threads decode and encode at one time.
+# The number of large requests and answers that threads decode and encode at a time.
 LARGE_REQUESTS = 1
-# More than this macOS gives no process, whatever its limit says.
+# macOS gives no process more than this, whatever its limit says.
 MACOS_OPEN_MAX = 10_240
 
 
 class Connections:
-    """The connections of one broker. `serve` accepts them; a connection says itself when it ends."""
+    """The connections of one broker. `serve` accepts them; a connection reports its own end."""
 
     def __init__(self, config: BrokerConfig, log: EventLog, turn: Turn, workers: Workers, tls: TlsListeners) -> None:
         self._config, self._log, self._turn = config, log, turn
@@ -65,7 +65,7 @@ class Connections:
         self.poller = Poller(turn, config["barnabas.idle.poll.us"] / 1e6)
         self.handshakes = Handshakes(self.poller)
         self._all: set[Connection] = set()
-        #: Connections that were let in, by listener, and those that were turned away.
+        #: Connections that were accepted, by listener, and those that were refused.
         self.accepted: Counter[str] = Counter()
         self.refused = 0
         self._per_address: Counter[str] = Counter()
@@ -74,9 +74,9 @@ class Connections:
         self._per_client_of: dict[str, Counter[str]] = {}  # by listener
         self.strangers = Strangers()
         self._address_limits = AddressLimits(config, log)
-        self._refused: set[socket.socket] = set()  # that are closed later
+        self._refused: set[socket.socket] = set()  # to be closed later
         self._told: dict[str, float] = {}
-        #: Hears of each connection that has ended.
+        #: Called with each connection that has ended.
         self.on_end: Callable[[Connection], None] = _nobody_asks
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Connections:
 
     @property
     def per_listener(self) -> Mapping[str, int]:
-        """How many connections each listener has."""
+        """The number of connections of each listener."""
         return self._per_listener
 
     def __iter__(self) -> Iterator[Connection]:
@@ -101,8 +101,8 @@ class Connections:
         quotas: QuotaManager,
         rates: ConnectionRates,
     ) -> None:
-        """Be ready to serve the connections that `accept` lets in, in tasks of `nursery`. `descriptors` are those that
-        log files leave them; each connection begins with the `login` of its listener."""
+        """Be ready to serve the connections that `accept` takes, in tasks of `nursery`. `descriptors` are those not
+        reserved for log files. Each connection begins with the `login` of its listener."""
         self._login = login
         self._descriptors = max(16, descriptors - RESERVED_DESCRIPTORS)
         self._nursery, self._rates = nursery, rates
@@ -132,13 +132,13 @@ class Connections:
         nursery.start_soon(self._close_slow)
 
     def accept(self, bound: list[Bound]) -> None:
-        """Take the connections that come to these listeners."""
+        """Accept connections to these listeners."""
         for listener, sockets in bound:
             for sock in sockets:
                 self._nursery.start_soon(self._accept, listener, sock)
 
     def close(self) -> None:
-        """End all connections; the tasks of `serve` have ended."""
+        """End all connections; the tasks of `serve` must have ended."""
         for connection in self:
             connection.close()
         for sock in self._refused:
@@ -165,9 +165,9 @@ class Connections:
             await trio.lowlevel.checkpoint()
 
     async def _take(self, sock: socket.socket, address: tuple[Any, ...], listener: Listener) -> None:
-        """Let a connection in when it may come, or close it. Those of its listener that come later wait behind it.
+        """Accept a connection once it may come, or close it. Later ones of its listener wait behind it.
 
-        The limits are for clients. Whoever comes as a node and does not log in is one of the strangers.
+        The limits are for clients. A peer on the nodes' listener that does not log in counts as a stranger.
         """
         if listener.name == NODES:
             self._let_in(sock, address, listener)
@@ -192,19 +192,19 @@ class Connections:
             self._let_in(sock, address, listener)
 
     async def _close_later(self, sock: socket.socket, delay: float) -> None:
-        """A client that is turned away at once would come again at once."""
+        """Close a refused connection after a delay: if it were closed at once, the client would come back at once."""
         await trio.sleep(delay)
         self._refused.discard(sock)
         sock.close()
 
     @property
     def most(self) -> int:
-        """How many connections there may be."""
+        """The most connections that there may be."""
         configured: int = self._config["max.connections"]
         return min(configured, self._descriptors)
 
     def _has_room(self, host: str, listener: str) -> bool:
-        """Whether one more connection may come from an address, perhaps because another one was closed."""
+        """Whether one more connection may come from an address; another one may be closed for that."""
         if self._per_address[host] >= self._address_limits.of(host, self._nursery.start_soon):
             return False
         per_client = self._per_client_of.setdefault(listener, Counter())
@@ -214,7 +214,7 @@ class Connections:
         return len(self._all) < self.most or self._make_room(host, self._per_client)
 
     def _make_room(self, host: str, per_client: Mapping[str, int], listener: str | None = None) -> bool:
-        """Close a connection of the client that has most, if one of this address has fewer."""
+        """Close a connection of the client that has the most, if this address has fewer."""
         most, count = max(per_client.items(), key=lambda each: each[1], default=("", 0))
         if count <= per_client.get(client_of(ANONYMOUS, host), 0) + 1:
             return False
@@ -247,7 +247,7 @@ class Connections:
             self.strangers.add(connection, self.most)
         try:
             connection.open()
-        except OSError as error:  # more sockets than the system lets one process watch
+        except OSError as error:  # more sockets than one process may watch
             connection.close(f"cannot be watched: {error.strerror}")
 
     def _ended(self, connection: Connection) -> None:
@@ -267,7 +267,7 @@ class Connections:
                 per_client[connection.client] += 1
 
     def _tell_seldom(self, event: str, **fields: Any) -> None:
-        """A warning that a client could make happen any number of times: one every few seconds is enough."""
+        """Log a warning that a client could cause any number of times: one every few seconds is enough."""
         now = trio.current_time()
         if now - self._told.get(event, -10.0) >= 5:
             self._told[event] = now
@@ -282,7 +282,7 @@ class Connections:
             await trio.sleep(max(min(limit / 2, 30), 0.05))
             oldest = trio.current_time() - limit
             for connection in self:
-                # A client that is throttled is silent, as it was told to be.
+                # A throttled client is silent, as it was asked to be.
                 if connection.last_active < oldest and not (connection.is_muted and not connection.is_left):
                     connection.close()
 
@@ -301,9 +301,9 @@ class Connections:
             suspects = self._close_still(now, suspects)
 
     def _close_still(self, now: float, suspects: set[Connection]) -> set[Connection]:
-        """Close those that stood still at the last look, too: a look that comes late finds bytes that nobody has read.
+        """Close suspects that stand still again. Twice, because a late check may find bytes that were not read yet.
 
-        Those that have done nothing for longest go first, and no more of them than it takes to let others in.
+        Those that were idle for longest are closed first, and only as many as others need to get in.
         """
         still = [connection for connection in self._all if connection.stands_still(now)]
         for connection in sorted(still, key=lambda each: each.last_active):
@@ -313,7 +313,7 @@ class Connections:
 
 
 def _nobody_asks(connection: Connection) -> None:
-    """Nobody wants to hear of the ends of connections."""
+    """Ignore the end of a connection."""
 
 
 def _less(counter: Counter[str], key: str) -> None:
@@ -323,7 +323,7 @@ def _less(counter: Counter[str], key: str) -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Use all descriptors that the operator allows; gives their number."""
+    """Raise the limit to all descriptors that the operator allows; gives their number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MACOS_OPEN_MAX if hard == resource.RLIM_INFINITY and sys.platform == "darwin" else hard
     if soft != wanted != resource.RLIM_INFINITY:

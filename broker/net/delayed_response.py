@@ -1,7 +1,7 @@
-"""Answers that come later: whatever completes them, a connection waits for all of them in one way.
+"""Answers that come later. A connection waits for all of them in the same way, however they are completed.
 
-Most are completed by a callback (an fsync, a high watermark that moves, a rebalance), which costs no task switch. Where
-a handler is a coroutine, `Coroutine` makes the same of it.
+Most are completed by a callback (an fsync, a high watermark that moves, a rebalance), which costs no task switch. If a
+handler is a coroutine, `Coroutine` wraps it as such an answer.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class DelayedResponse:
-    """An answer that somebody completes with `finish`, or that its connection gives up with `abandon`."""
+    """An answer that is completed with `finish`, or that its connection gives up with `abandon`."""
 
     __slots__ = ("applied", "finished", "message", "on_applied", "on_error", "on_finish")
 
     def __init__(self, *, applied: bool = True) -> None:
-        """`applied` says that the request has had its effects already; only its answer is awaited."""
+        """`applied` says that the request has had its effects already; only its answer is missing."""
         self.applied = applied
         self.finished = False
         self.message: Message | None = None
@@ -32,37 +32,37 @@ class DelayedResponse:
         self.on_error: Callable[[Exception], None] | None = None
 
     def begin(self) -> None:
-        """All answers before this one have left. May be called several times."""
+        """All answers before this one were sent. May be called several times."""
 
     def apply(self) -> None:
-        """The request has had its effects, and needs its frame no more."""
+        """The request has had its effects, and no longer needs its frame."""
         self.applied = True
         if self.on_applied is not None:
             self.on_applied()
 
     def finish(self, message: Message | None) -> None:
-        """The answer is there, or None where nothing is to be sent; the connection that waits for it is told."""
+        """Set the answer, None if nothing is to be sent; notifies the waiting connection."""
         self.message, self.finished = message, True
         if self.on_finish is not None:
             self.on_finish()
 
     def fail(self, error: Exception) -> None:
-        """The answer cannot be made: the end of its own connection, and of nobody else's."""
+        """The answer cannot be made: this ends its own connection, and no other."""
         if self.on_error is not None:
             self.on_error(error)
 
     def encoded(self, endpoint: Endpoint, context: Context) -> list[SizedChunk]:
-        """The finished answer as it is sent; nothing for a request that gets none."""
+        """The finished answer, encoded; empty for a request that gets none."""
         return [] if self.message is None else endpoint.encode(self.message, context)
 
     def abandon(self) -> None:
-        """Nobody waits any more: let go of what would have completed it."""
+        """Nobody waits any more: cancel the work that would have completed it."""
 
 
 class Coroutine(DelayedResponse):
-    """The answer of a handler that is a coroutine. It begins when those before it have left.
+    """The answer of a handler that is a coroutine. It begins when the earlier answers were sent.
 
-    So a connection has at most one such task at a time, however many of these requests its client sends ahead.
+    So a connection has at most one such task at a time, however many of these requests its client pipelines.
     """
 
     __slots__ = ("_begun", "_chunks", "_context", "_endpoint", "_start", "_turns", "_work")
@@ -90,7 +90,7 @@ class Coroutine(DelayedResponse):
 
     async def _run(self) -> None:
         work, self._work = self._work, None
-        if work is None:  # abandoned before the task had its turn
+        if work is None:  # abandoned before the task ran
             return
         answer = await self._context.paid_steps(work)
         if isinstance(answer, Message):
@@ -105,5 +105,5 @@ class Coroutine(DelayedResponse):
 
     def abandon(self) -> None:
         if self._work is not None and hasattr(self._work, "close"):
-            self._work.close()  # a coroutine that never got its turn
+            self._work.close()  # a coroutine that never ran
         self._work = None

@@ -1,7 +1,7 @@
 """How long a frame may take to come in: a client that sends slowly must not keep others from memory.
 
-A frame may take a number of seconds, and more as its bytes come in. It may take less while other connections wait for
-the memory that it has. Time in which the broker reads nothing from the connection does not count.
+A frame has a number of seconds, and gets more as its bytes come in. It has less time while other connections wait for
+its memory. Time in which the broker does not read from the connection does not count.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Allowance(NamedTuple):
-    """What a frame may take: `seconds`, and one more for every `rate` bytes that have come."""
+    """The time for a frame: `seconds`, and one more for every `rate` bytes received."""
 
     seconds: float
     rate: int
@@ -18,9 +18,9 @@ class Allowance(NamedTuple):
 
 USUAL = Allowance(30.0, 32 << 10)
 WAITED_FOR = Allowance(5.0, 1 << 20)
-SMALL_WAITED_FOR = Allowance(0.5, 1 << 20)  # of a frame that others like it wait for
-# How many seconds a connection may do nothing while others wait for the memory of its frame; and where the broker keeps
-# the frame waiting for the answer to an earlier one.
+SMALL_WAITED_FOR = Allowance(0.5, 1 << 20)  # if other frames of its size wait
+# How many seconds a connection may be idle while others wait for its frame's memory; and the same if the broker itself
+# holds the frame back until an earlier request is answered.
 PATIENCE, PATIENCE_HELD = 0.5, 10.0
 
 
@@ -31,7 +31,7 @@ class FrameTimer:
 
     def __init__(self) -> None:
         self._since: float | None = None  # when the unfinished frame began
-        self._is_stopped = False  # it has begun, but the broker keeps it from coming in
+        self._is_stopped = False  # the frame has begun, but the broker does not read
 
     @property
     def is_running(self) -> bool:
@@ -42,20 +42,20 @@ class FrameTimer:
         self._since = now
 
     def end(self) -> None:
-        """No frame is under way."""
+        """The frame is complete."""
         self._since = None
 
     def stop(self) -> None:
-        """The broker reads no more for now."""
+        """The broker stops reading for now."""
         self._is_stopped, self._since = self._since is not None, None
 
     def go_on(self, now: float) -> None:
-        """The broker reads again: the frame has all its time anew."""
+        """The broker reads again: the frame's time starts again."""
         if self._is_stopped:
             self._is_stopped, self._since = False, now
 
     def is_too_slow(self, now: float, received: int, allowance: Allowance) -> bool:
-        """Whether the frame, of which `received` bytes have come, takes longer than it may."""
+        """Whether the frame, with `received` bytes so far, takes longer than it may."""
         if self._since is None:
             return False
         return now - self._since > allowance.seconds + received / allowance.rate

@@ -1,13 +1,13 @@
-"""Requests out of a stream of bytes: each is a frame, four bytes of length and as many bytes. No I/O, and no clock.
+"""Split a stream of bytes into requests. Each is a frame: four bytes of length and that many bytes. No I/O, no clock.
 
     room -> received -> next, next, ... until there is none
 
-An owner receives into `room()`, says with `received` how many bytes came, and takes the whole frames. A frame that
-cannot be handled yet is given back with `put_back`, which ends the round; then `has_frame` holds, and the owner comes
-back with `resume` in place of the first two steps.
+The owner receives into `room()`, passes the number of bytes to `received`, and takes the complete frames. A frame that
+cannot be handled yet is given back with `put_back`, which ends the round; then `has_frame` is true, and the owner
+continues later with `resume` in place of the first two steps.
 
-The receive buffer is shared by all connections of the event loop, as nothing is awaited in a round. Only the unfinished
-frame at its end is kept, so an idle connection holds no buffer. A frame that is too large to be kept is `wanted`: it is
+All connections of the event loop share the receive buffer, as nothing is awaited in a round. Only the unfinished frame
+at its end is kept, so an idle connection holds no buffer. A frame that is too large to be kept is `wanted`: it is
 received into a buffer of its own, once the owner has given one (`take_buffer`).
 
 Source: the Kafka protocol guide, "Request and response", size-delimited messages.
@@ -20,7 +20,7 @@ import struct
 RECEIVE_BYTES = 256 << 10
 # An unfinished frame up to this size stays with its connection; a larger one needs a buffer of its own.
 KEPT_BYTES = 16 << 10
-# A whole frame below this size is copied out of the shared buffer.
+# A complete frame below this size is copied out of the shared buffer.
 COPIED_BYTES = 64 << 10
 LENGTH_BYTES = 4
 # How a TLS handshake begins (RFC 8446, 5.1): a record of type 22, of a version 3.x.
@@ -36,7 +36,7 @@ class FrameError(ValueError):
 
 
 class SpeaksTls(FrameError):
-    """What comes is no request but the begin of a TLS handshake."""
+    """The bytes are not a request but the beginning of a TLS handshake."""
 
 
 class Framing:
@@ -45,27 +45,27 @@ class Framing:
     __slots__ = ("_at", "_buffer", "_filled", "_given", "_rest", "_size", "has_frame", "is_inside", "limit", "wanted")
 
     def __init__(self, limit: int) -> None:
-        #: The longest frame that is taken.
+        #: The longest frame that is accepted.
         self.limit = limit
-        self._rest = bytearray()  # what stays of the shared buffer; of a wanted frame, what follows its length
-        self._buffer: memoryview | None = None  # of a large frame
-        self._filled = 0  # bytes of it that are there
-        self._size = self._at = 0  # where the bytes in the shared buffer end, and where the next frame begins
-        self._given: memoryview | int = 0  # the last frame, if it is a large one, else where it begins
-        #: Whether a whole frame was left.
+        self._rest = bytearray()  # kept from the shared buffer; of a wanted frame, the bytes after its length
+        self._buffer: memoryview | None = None  # for a large frame
+        self._filled = 0  # bytes of it received so far
+        self._size = self._at = 0  # the end of the bytes in the shared buffer, and the start of the next frame
+        self._given: memoryview | int = 0  # the last frame if it is large, else its position
+        #: Whether a complete frame is left.
         self.has_frame = False
-        #: Whether a frame has begun that is not whole.
+        #: Whether a frame has begun that is not complete.
         self.is_inside = False
         #: Length of the large frame that needs a buffer; 0 for none.
         self.wanted = 0
 
     @property
     def received_bytes(self) -> int:
-        """Bytes that are held of the frame that is not whole."""
+        """Bytes held of the incomplete frame."""
         return self._filled if self._buffer is not None else len(self._rest)
 
     def room(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         if self._buffer is not None:
             return self._buffer[self._filled :]
         if not self._rest:
@@ -75,7 +75,7 @@ class Framing:
         return _shared_view[self._size :]
 
     def received(self, count: int) -> bytes | memoryview | None:
-        """`count` bytes stand in `room()` now; the first frame, as `next` gives it."""
+        """`count` bytes are in `room()` now. Gives the first frame, like `next`."""
         if self._buffer is not None:
             self._filled += count
         else:
@@ -83,7 +83,7 @@ class Framing:
         return self.next()
 
     def resume(self) -> bytes | memoryview | None:
-        """Go on with the frames that were left; the first one."""
+        """Go on with the frames that were left. Gives the first one."""
         self.has_frame = False
         if self._buffer is None:
             self._take_up()
@@ -94,10 +94,10 @@ class Framing:
         _shared[: self._size] = self._rest
 
     def next(self) -> bytes | memoryview | None:
-        """The next whole frame, without its length. None where there is none: then what is left is kept.
+        """The next complete frame, without its length. None if there is none: then the remaining bytes are kept.
 
-        Raises FrameError. A small frame is a copy. A large one is a view, of use until the next `room`, or for as long
-        as its buffer is not given to another.
+        Raises FrameError. A small frame is a copy. A large one is a view, valid until the next `room`, or until its
+        buffer is given to another frame.
         """
         if self._buffer is not None:
             return self._next_large()
@@ -135,7 +135,7 @@ class Framing:
         return frame
 
     def put_back(self) -> None:
-        """The last frame is not to be handled yet: it is kept, with what follows, and is the next one again."""
+        """Put the last frame back: it and the bytes after it are kept, and it will be the next one again."""
         if isinstance(self._given, memoryview):
             self._buffer = self._given
         else:

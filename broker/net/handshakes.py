@@ -1,12 +1,12 @@
-"""Who may go on with a TLS handshake: a step of one takes as much CPU as fifty small requests, and costs a stranger
-next to nothing to ask for.
+"""Scheduling of TLS handshakes: a step of one takes as much CPU as fifty small requests, and costs a stranger next to
+nothing to ask for.
 
-- One step at a time, as one of those that have more to do (`poller.again`): between two steps all others have their
-  turn. Clients take turns, too, so that a thousand connections of one stand before another client with one step.
-- At most `MOST_BEGUN` handshakes have begun and are not done, as OpenSSL holds 45 KiB for each. A further one of the
-  same client waits. One of a client that has fewer has its turn: the client that has most loses the handshake that it
-  began first.
-- A handshake that takes longer than `SECONDS` ends its connection. What it waits for its turn does not count.
+- One step runs at a time, as further work of the poller (`poller.again`): between two steps all others have their turn.
+  Clients take turns, too, so that a thousand connections of one client delay another client by one step only.
+- At most `MOST_BEGUN` handshakes have begun and are not done, as OpenSSL holds 45 KiB for each. At the limit, a further
+  handshake of the client with the most waits. For a client that has fewer, the client with the most loses the handshake
+  that it began first.
+- A handshake that takes longer than `SECONDS` ends its connection. The time that it waits for its turn does not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Handshake(Protocol):
     client: str
 
     def step(self) -> None:
-        """Go on with what has come. Must not raise."""
+        """Continue with the bytes received. Must not raise."""
 
     def give_up(self, reason: str) -> None:
         """End the connection."""
@@ -39,10 +39,10 @@ class Handshakes:
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
-        # All by client, in the order of the clients' next turns; and of a client, in the order in which they came.
+        # All are by client, in the order of the clients' next turns; for each client, in the order of arrival.
         self._begun: _ByClient = {}
-        self._going_on: _ByClient = {}  # of those that have begun, the ones that have something to go on with
-        self._waiting: _ByClient = {}  # those that have not begun
+        self._going_on: _ByClient = {}  # begun, with bytes to continue with
+        self._waiting: _ByClient = {}  # not begun yet
         self._count = 0
         self._begins_next = False
 
@@ -52,13 +52,13 @@ class Handshakes:
         return self._count
 
     def ready(self, handshake: Handshake) -> None:
-        """It has something to go on with."""
+        """A handshake has bytes to continue with."""
         has_begun = handshake in self._begun.get(handshake.client, ())
         (self._going_on if has_begun else self._waiting).setdefault(handshake.client, {}).setdefault(handshake)
         self._poller.again(self._step)
 
     def ended(self, handshake: Handshake) -> None:
-        """It is done, or its connection is closed."""
+        """A handshake is done, or its connection is closed."""
         _drop(self._going_on, handshake)
         _drop(self._waiting, handshake)
         if _drop(self._begun, handshake):
@@ -67,7 +67,7 @@ class Handshakes:
                 self._poller.again(self._step)
 
     def _step(self) -> None:
-        """Go on with the handshake whose turn it is: one that has begun and one that has not, by turns."""
+        """Continue the handshake whose turn it is; begun and new ones alternate."""
         self._begins_next = not self._begins_next
         handshake = (self._next_new() if self._begins_next else None) or self._next_begun() or self._next_new()
         if handshake is not None:
@@ -79,7 +79,7 @@ class Handshakes:
         return _take(self._going_on, next(iter(self._going_on))) if self._going_on else None
 
     def _next_new(self) -> Handshake | None:
-        """The next one that may begin."""
+        """The next handshake that may begin."""
         if not self._waiting:
             return None
         client = next(iter(self._waiting))
@@ -99,7 +99,7 @@ class Handshakes:
 
 
 def _take(by_client: _ByClient, client: str) -> Handshake:
-    """The client's first one; its next turn is behind all others."""
+    """Take the client's first handshake; the client's next turn comes after all others."""
     mine = by_client.pop(client)
     handshake = next(iter(mine))
     del mine[handshake]
@@ -109,7 +109,7 @@ def _take(by_client: _ByClient, client: str) -> Handshake:
 
 
 def _drop(by_client: _ByClient, handshake: Handshake) -> bool:
-    """Take it out; whether it was there."""
+    """Remove a handshake; whether it was there."""
     mine = by_client.get(handshake.client, {})
     if handshake not in mine:
         return False

@@ -1,11 +1,10 @@
-"""Requests of many elements, handled without holding up everybody else.
+"""Requests with many elements, handled without holding up other clients.
 
 frame -> decoded in a thread -> cut into pieces -> each piece handled, others have their turn in between
       -> answers joined -> encoded in a thread
 
-A handler is called for each piece as if it were a request of its own, so it needs no second way of its own. That what
-was asked for is one request shows in one place only: an element that is named twice is noticed within a piece, not
-across two.
+A handler is called for each piece as if it were a request of its own, so it needs no second implementation. There is
+one visible difference: an element that is named twice is noticed within a piece, but not across two pieces.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from barnabas.broker.workers import Turns, Yielder
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.types import Message, SizedChunk, replace
 
-# A request of this size can have enough elements to take more than a few milliseconds.
+# A request of this size can have so many elements that it takes more than a few milliseconds.
 LARGE_FRAME = 8 << 10
-# A fetch says more of each element, and has a way of its own to take its time.
+# A fetch has more bytes per element, and yields to other tasks by itself.
 LARGE_FETCH = 64 << 10
 PIECE = 500
-# A long text weighs more than one element: a group's id is hashed, character by character.
+# A long text counts for more than one element: a group's id is hashed, character by character.
 CHARACTERS = 64
 PRODUCE, FETCH, DESCRIBE_TOPIC_PARTITIONS = 0, 1, 75
-# The most elements of a request that can be cut into pieces, and of others.
+# The most elements of a request that can be cut into pieces, and of other requests.
 MAX_ELEMENTS = 200_000
 MAX_WHOLE_ELEMENTS = 5_000
 MAX_OF = {PRODUCE: 12_000, FETCH: 50_000, DESCRIBE_TOPIC_PARTITIONS: 50_000}
 
 
 def is_large(key: int, size: int) -> bool:
-    """Whether a request may take too long to be handled at once. Produce has a way of its own."""
+    """Whether a request may take too long to be handled at once. Produce handles that itself."""
     return size > LARGE_FRAME and key != PRODUCE and (key != FETCH or size > LARGE_FETCH)
 
 
 class Cut(NamedTuple):
-    """Where the elements of a request stand: lists in lists. And those of its response, with what names them."""
+    """The path to the elements of a request, lists in lists; and the path in its response, with the naming fields."""
 
     request: tuple[str, ...]
     response: tuple[str, ...]
@@ -78,12 +77,12 @@ CUTS: dict[str, Cut] = {
 
 
 def cut_of(name: str, version: int) -> Cut | None:
-    """How the requests of an API are cut, None if they are not."""
+    """How the requests of an API are cut; None if they are not."""
     if name == "OffsetFetch":
         if version < 8:
             return Cut(("topics", "partition_indexes"), ("topics", "partitions"))
         return Cut(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"))
-    if name == "AddPartitionsToTxn" and version >= 4:  # before, of one transaction: all is added, or nothing
+    if name == "AddPartitionsToTxn" and version >= 4:  # before, it is for one transaction: all or nothing is added
         return Cut(("transactions",), ("results_by_transaction",))
     if name == "DeleteTopics":
         return Cut(("topics" if version >= 6 else "topic_names",), ("responses",))
@@ -91,13 +90,13 @@ def cut_of(name: str, version: int) -> Cut | None:
 
 
 def most_elements(key: int, name: str, version: int) -> int:
-    """The most elements that a request may have."""
+    """The most elements that a request of this API may have."""
     found = MAX_OF.get(key)
     return found or (MAX_ELEMENTS if cut_of(name, version) else MAX_WHOLE_ELEMENTS)
 
 
 class LargeResponse:
-    """An answer that takes long to encode, perhaps in pieces that are one answer when they are joined."""
+    """An answer that takes long to encode, perhaps in pieces that are joined to one answer."""
 
     def __init__(self, message: Message, *more: Message, path: tuple[str, ...] = ()) -> None:
         self._messages, self._path = [message, *more], path
@@ -109,7 +108,7 @@ class LargeResponse:
         return found
 
     async def encoded(self, endpoint: Endpoint, context: Context, turns: Turns) -> list[SizedChunk]:
-        """As it is sent; made in a thread."""
+        """The encoded answer; a thread makes it."""
         context.settle()
         chunks = await turns.run(context.client, context.paid(lambda: endpoint.encode(self.message, context)))
         context.settle_rest()
@@ -117,7 +116,7 @@ class LargeResponse:
 
 
 async def handle(endpoint: Endpoint, frame: bytes, position: int, context: Context, turns: Turns) -> LargeResponse:
-    """Decode and handle a large request, and give its answer. Raises ProtocolError."""
+    """Decode and handle a large request; gives its answer. Raises ProtocolError."""
     api = endpoint.api
     most = most_elements(api.key, api.name, endpoint.version)
     request, _ = await turns.run(context.client, context.paid(lambda: endpoint.decode(frame, position, most)))
@@ -129,13 +128,13 @@ async def handle(endpoint: Endpoint, frame: bytes, position: int, context: Conte
     for piece in pieces(request, cut.request, PIECE):
         answers.append(await given(endpoint.handle(context, piece)))
         if getattr(answers[-1], "error_code", ErrorCode.NONE):
-            break  # it says no to the whole of it
+            break  # it refuses the whole request
         await yielder()
     return LargeResponse(*answers, path=cut.response)
 
 
 async def given(answer: Answer) -> Message:
-    """The answer, when it is there."""
+    """Wait for the answer."""
     if isinstance(answer, Message):
         return answer
     assert answer is not None
@@ -191,7 +190,7 @@ def pieces(message: Any, path: tuple[str, ...], most: int) -> Iterator[Any]:
 
 
 def _size(element: Any, path: tuple[str, ...]) -> int:
-    """What an element counts for: those in it, or one, and its own texts."""
+    """The weight of an element: the elements in it, or one, and its own texts."""
     if isinstance(element, str):
         return 1 + len(element) // CHARACTERS
     texts = sum(len(text) for field in element.__struct_fields__ if isinstance(text := getattr(element, field), str))
@@ -201,7 +200,7 @@ def _size(element: Any, path: tuple[str, ...]) -> int:
 
 
 def join(answers: list[Any], path: tuple[str, ...]) -> Any:
-    """One struct with the elements of all; those that were cut in two are whole again."""
+    """Join the elements of all answers in one struct; elements that were cut in two are joined again."""
     if len(answers) == 1:
         return answers[0]
     field, deeper = path[0], path[1:]

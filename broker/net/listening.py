@@ -1,4 +1,4 @@
-"""The sockets that a broker listens on, bound before anything on disk is touched.
+"""The sockets on which a broker listens, bound before anything on disk is touched.
 
 A loopback listener is bound on both families, as `localhost` means ::1 first on some machines.
 """
@@ -19,14 +19,14 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 class Bound(NamedTuple):
-    """A listener with the port that it has got, and its sockets."""
+    """A listener with its actual port and its sockets."""
 
     listener: Listener
     sockets: list[socket.socket]
 
 
 def bind(config: BrokerConfig) -> list[Bound]:
-    """Bind every listener. Raises ConfigError for a port in use, or an address that is not one of this machine."""
+    """Bind every listener. Raises ConfigError for a port in use or an address that this machine does not have."""
     found: list[Bound] = []
     try:
         for listener in config.listeners:
@@ -39,25 +39,25 @@ def bind(config: BrokerConfig) -> list[Bound]:
 
 
 def listen(bound: list[Bound], config: BrokerConfig) -> None:
-    """From now on the kernel takes connections. Raises ConfigError."""
+    """Start listening: from now on the kernel accepts connections. Raises ConfigError."""
     for listener, sockets in bound:
         for sock in sockets:
             try:
                 sock.listen(config["socket.listen.backlog.size"])
-            except OSError as error:  # bound at the same time by a process that was quicker to listen
+            except OSError as error:  # another process bound it at the same time and listened first
                 port = sock.getsockname()[1]
                 raise ConfigError(f"Listener {listener.name}: cannot listen on port {port}: {error.strerror}") from None
 
 
 def close(bound: list[Bound]) -> None:
-    """Let go of the ports."""
+    """Release the ports."""
     for _, sockets in bound:
         for sock in sockets:
             sock.close()
 
 
 def bind_one(listener: Listener, config: BrokerConfig) -> list[socket.socket]:
-    """All addresses of a listener, on one port. A free port may be taken in the other family: then another one."""
+    """Bind all addresses of a listener to one port. If a free port is taken in the other family, try another one."""
     tries = 1 if listener.port else FREE_PORT_TRIES
     while True:
         tries -= 1
@@ -80,7 +80,7 @@ def bind_one(listener: Listener, config: BrokerConfig) -> list[socket.socket]:
 
 
 def _tune(sock: socket.socket, config: BrokerConfig) -> None:
-    """Buffer sizes are inherited by the accepted sockets."""
+    """Set the buffer sizes, which accepted sockets inherit."""
     options = {"socket.send.buffer.bytes": socket.SO_SNDBUF, "socket.receive.buffer.bytes": socket.SO_RCVBUF}
     for key, option in options.items():
         if key in config.static and config[key] > 0:
@@ -88,7 +88,7 @@ def _tune(sock: socket.socket, config: BrokerConfig) -> None:
 
 
 def _addresses(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:
-    """The (family, host) pairs to bind. Raises ConfigError for a host that is not known."""
+    """The (family, host) pairs to bind. Raises ConfigError for an unknown host."""
     if listener.host in ("", "::"):
         return [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")]
     if listener.host in (*LOOPBACK, "localhost"):
@@ -103,9 +103,9 @@ def _addresses(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:
 def _bind_one(
     listener: Listener, family: socket.AddressFamily, host: str, port: int, *, optional: bool
 ) -> socket.socket | None:
-    """A bound socket; None if the address family is missing and another address of the listener will do.
+    """A bound socket; None if the address family is missing and another address of the listener is enough.
 
-    Raises ConfigError if the port is in use or the address is not one of this machine.
+    Raises ConfigError if the port is in use or this machine does not have the address.
     """
     sock: Any = None
     try:

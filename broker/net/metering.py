@@ -1,7 +1,7 @@
-"""What the requests of one connection cost, while its client has quotas.
+"""The cost of one connection's requests, while its client has quotas.
 
-Each request has a bill. What a connection takes beside its requests (receiving, sending) is recorded, too, and shows in
-the throttle times of later ones.
+Each request has a bill. Other work of the connection (receiving, sending) is recorded, too, and affects the throttle
+times of later requests.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 PRODUCE, WRITE_TXN_MARKERS = 0, 27
-# Of logging in.
+# The API keys of a login.
 LOGIN = frozenset((17, 36))
 
 
 class Meter:
-    """Of one connection."""
+    """The costs of one connection."""
 
     __slots__ = ("_looked_up", "_paid", "_quotas", "quota")
 
@@ -32,11 +32,11 @@ class Meter:
         self._quotas = quotas
         #: The quotas of the client, as of its last request; None if it has none.
         self.quota: ClientQuota | None = None
-        self._looked_up: tuple[int, str | None, Principal] = (-1, None, ANONYMOUS)  # what they were looked up for
-        self._paid = 0.0  # seconds of CPU that were recorded or stand on a bill
+        self._looked_up: tuple[int, str | None, Principal] = (-1, None, ANONYMOUS)  # the key of that look-up
+        self._paid = 0.0  # seconds of CPU that were recorded or are on a bill
 
     def bill(self, context: Context) -> Bill | None:
-        """What a request of a client that is known is put on, if the client has quotas now. Nodes have none."""
+        """The bill for a request if its client is known and has quotas now. Nodes have none."""
         if context.api.key in LOGIN or context.principal is NODE:
             return None
         known = self._quotas.version, context.client_id, context.principal
@@ -47,9 +47,9 @@ class Meter:
         return context.bill
 
     def handled(self, bill: Bill, context: Context, size: int, cpu: float, *, has_answer: bool) -> None:
-        """A request of `size` bytes has been handled, as far as that is done at once.
+        """Record a request of `size` bytes, as far as it was handled at once.
 
-        A quota of CPU does not limit what has no answer, nor what brokers ask of each other, as in Kafka.
+        As in Kafka, a quota of CPU does not limit requests without an answer, nor requests between brokers.
         """
         bill.pay(cpu)
         self._paid += cpu
@@ -59,7 +59,7 @@ class Meter:
             bill.exempt()
 
     def run(self, work: Callable[[], R]) -> R:
-        """Do something of the connection, and record the CPU that nothing in it has recorded."""
+        """Run work of the connection, and record the CPU that was not recorded within it."""
         if self.quota is None or not self.quota.counts_cpu:
             return work()
         began, before = thread_time(), self._paid

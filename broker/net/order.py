@@ -1,16 +1,16 @@
-"""In which order the requests of one connection take effect.
+"""The order in which the requests of one connection take effect.
 
-Kafka has one request of a connection in hand at a time, and clients rely on it. Here a connection goes on while answers
-wait for an fsync or for other members, so one rule keeps Kafka's promise: when a request is handled, the effects of all
-earlier requests of its connection are visible to it, and durable where the policy says so.
+Kafka handles one request of a connection at a time, and clients rely on it. Here a connection goes on while answers
+wait for an fsync or for other members. One rule keeps Kafka's promise: when a request is handled, the effects of all
+earlier requests of its connection are visible to it, and durable if the policy requires it.
 
 Each API states which parts of the broker's state it uses and which it changes (`broker.registry.api`). A request is
-held back, and all behind it, while an earlier answer is open that changes what this one uses. So a look-up after a
-produce waits for the fsync, and produce after produce does not.
+held back, with all later ones, while the answer of an earlier request is open that changes a part that it uses. So a
+look-up after a produce waits for the fsync, but a produce after a produce does not.
 
-Most handlers have done their work, in the order of the requests, when they return; only their answers come later. What
-is not yet done when the handler returns (a coroutine, a validation in a thread) holds back whoever would see the
-difference: what uses or changes what it changes, and what changes what it uses.
+Most handlers have done their work, in the order of the requests, when they return; only their answers come later. If
+the work is not done when the handler returns (a coroutine, a validation in a thread), it holds back every request that
+could notice: those that use or change the parts that it changes, and those that change the parts that it uses.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ NOTHING = 0
 METADATA = 1
 #: The records that consumers see: high watermarks and log start offsets.
 RECORDS = 2
-#: Which groups there are.
+#: The existence of groups.
 GROUPS = 4
-#: Their members, as operators see them. Members' own requests use GROUPS only: a member that leaves, or that says that
-#: it is alive, must not wait until a rebalance is over.
+#: The members of groups, as operators see them. Members' own requests use GROUPS only: a member that leaves or sends a
+#: heartbeat must not wait until a rebalance is over.
 MEMBERS = 8
 #: Committed offsets.
 OFFSETS = 16
-#: Producers with a transactional id, and what belongs to their transactions.
+#: Producers with a transactional id, and the partitions of their transactions.
 TRANSACTIONS = 32
-#: Who may do what. Every request uses it.
+#: The rights of clients. Every request uses them.
 ACLS = 64
 EVERYTHING = METADATA | RECORDS | GROUPS | MEMBERS | OFFSETS | TRANSACTIONS | ACLS
 
 
 class Effects(Protocol):
-    """What an API does."""
+    """The parts that an API uses and changes."""
 
     @property
     def uses(self) -> int: ...
@@ -54,10 +54,10 @@ class OpenRequest(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Whether it has had its effects; only the answer is awaited."""
+        """Whether it has had its effects, so that only the answer is missing."""
 
 
-# Requests that have been answered are forgotten at the latest when there are this many.
+# Answered requests are forgotten at the latest when there are this many requests.
 _MOST_KNOWN = 200
 
 
@@ -68,14 +68,14 @@ class RequestOrder:
 
     def __init__(self) -> None:
         self._open: list[tuple[OpenRequest, Effects]] = []
-        # Supersets of what the open requests change, and of what must not be changed before they are done.
+        # Supersets of the parts that open requests change, and of the parts that must not change before they are done.
         self._changed = self._untouchable = NOTHING
 
     def add(self, request: OpenRequest, effects: Effects) -> None:
-        """A request has been handled, and its answer is open."""
+        """Add a handled request whose answer is open."""
         done = request.is_done
         if done and not effects.changes:
-            return  # it holds nobody
+            return  # it holds back no request
         if len(self._open) >= _MOST_KNOWN:
             self._look_again()
         self._open.append((request, effects))
@@ -84,7 +84,7 @@ class RequestOrder:
             self._untouchable |= effects.uses | effects.changes
 
     def forget(self) -> None:
-        """All requests have their answers. Memory that is used again at once is faster than fresh one."""
+        """Forget all requests, as they are answered. Memory that is reused at once is faster than fresh memory."""
         if self._open:
             self._open.clear()
             self._changed = self._untouchable = NOTHING

@@ -1,19 +1,19 @@
 """One poll of the operating system for all connections.
 
-A task for each connection costs a switch, and an epoll_ctl to arm its socket anew, for every request. Here the sockets
-stay registered with an epoll of their own. Trio wakes when that epoll has events, and before it runs its tasks the
+With a task for each connection, every request would cost a task switch, and an epoll_ctl to re-arm its socket. Here the
+sockets stay registered with a separate epoll. Trio wakes when that epoll has events, and before it runs its tasks the
 poller calls the connections that have something to read. A call must not wait. The calls of one pass are one turn:
-their answers leave together at its end, as a client that is woken for each answer alone costs more than the rest of the
-request.
+their answers are sent together at its end, because waking a client for each single answer costs more than the rest of
+the request.
 
-A connection that has used up its time has more to do (`again`). It goes on behind all that have just become readable,
-but at least one such connection goes on in each pass. So a client that sends little is served at once, however much
-others push.
+A connection that has used up its time is called again (`again`). It comes after all that have just become readable, but
+at least one such connection goes on in each pass. So a client that sends little is served at once, however much others
+send.
 
-Where there is no epoll, a task for each socket does wait (`broker.net.task_watch`); all else is as here.
+Where there is no epoll, a task waits for each socket (`broker.net.task_watch`); everything else is the same.
 
-Waking up costs more than a request, too. So where the next request came at once after the last answers, the poller
-polls for a while before the process sleeps.
+Waking up costs more than a request, too. So if the next request came at once after the last answers, the poller polls
+for a while before the process sleeps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 # The longest time that calls run before the tasks of the event loop have their turn.
 HOLD_SECONDS = 0.002
 MOST_EVENTS = 256
-# So many waits in a row must have been shorter than the poller would look.
+# This many waits in a row must have been shorter than the time for which the poller would poll.
 SHORT_WAITS = 2
 
 
@@ -44,26 +44,26 @@ class HasFileno(Protocol):
 
 
 class Poller(trio.abc.Instrument):
-    """Calls by readable socket. `run` is a task of the owner's nursery."""
+    """Makes the call of each readable socket. `run` is a task of the owner's nursery."""
 
     def __init__(self, around: AbstractContextManager[object], idle_poll: float = 0.0) -> None:
-        """`around` is entered while sockets are served; at most `idle_poll` seconds are spent on looking before a
+        """`around` is entered while sockets are served; the poller polls for at most `idle_poll` seconds before a
         sleep."""
         self._around = around
         self._idle_poll = idle_poll
-        #: None where the system has none.
+        #: None if the system has no epoll.
         self._epoll = select.epoll() if portable.has(select, "epoll") else None
         self._watch = TaskWatch(lambda: self._wake.set())
-        self._anything = select.poll()  # whether trio has any reason to wake
-        self._tasks: Sized = ()  # of trio's, that are to run
-        #: Hears for how many seconds nothing but what was ready was served, from one wait to the next.
+        self._anything = select.poll()  # tells whether trio has any reason to wake
+        self._tasks: Sized = ()  # trio's tasks that are ready to run
+        #: Called with the seconds for which the event loop was held, from one wait to the next.
         self.held: Callable[[float], None] | None = None
         self._woke = time.perf_counter()
         self._waits_from = 0.0
         self._short_waits = 0
         self._calls: dict[int, Callable[[], None]] = {}
         # The calls to make, in this order: connections that have just become readable, then those with more to do.
-        # With the socket, where a task waits for it.
+        # The value is the socket if a task waits for it.
         self._readable: dict[Callable[[], None], int | None] = {}
         self._again: dict[Callable[[], None], int | None] = {}
         self._wake = trio.Event()
@@ -71,8 +71,8 @@ class Poller(trio.abc.Instrument):
         self._error: Exception | None = None
 
     def add(self, sock: HasFileno, call: Callable[[], None]) -> None:
-        """Call whenever `sock` is readable, or its connection is gone, until `remove`. The call must not raise,
-        and may come once more after `remove`."""
+        """Call `call` whenever `sock` is readable or its connection is gone, until `remove`. It must not raise, and may
+        be called once more after `remove`."""
         fd = sock.fileno()
         if self._epoll is None:
             self._watch.add(fd)
@@ -81,7 +81,7 @@ class Poller(trio.abc.Instrument):
         self._calls[fd] = call
 
     def remove(self, sock: HasFileno) -> None:
-        """Call no more. Before the socket is closed."""
+        """End the calls for a socket. Must be called before it is closed."""
         fd = sock.fileno()
         if self._epoll is None:
             self._watch.remove(fd)
@@ -90,7 +90,7 @@ class Poller(trio.abc.Instrument):
         del self._calls[fd]
 
     def again(self, call: Callable[[], None]) -> None:
-        """Call once more, whatever the socket says, behind all who were ready before."""
+        """Call `call` once more, readable or not, after all that were ready before."""
         self._again.setdefault(call)
         self._wake.set()
 
@@ -154,7 +154,7 @@ class Poller(trio.abc.Instrument):
         return bool(self._readable or self._again)
 
     def _find(self) -> None:
-        """Put down who has something to read, behind those who are ready already."""
+        """Add the readable sockets behind those that are ready already."""
         calls, readable, again = self._calls, self._readable, self._again
         if self._epoll is None:
             for fd in self._watch.find():
@@ -167,7 +167,7 @@ class Poller(trio.abc.Instrument):
                 readable.setdefault(call)
 
     def _look(self) -> bool:
-        """Look instead of sleeping, where that has paid lately. Whether there is anything for trio or us."""
+        """Poll instead of sleeping, if that has paid lately. Gives whether there is anything for trio or us."""
         if self._short_waits < SHORT_WAITS:
             return False
         until = time.perf_counter() + self._idle_poll
@@ -178,7 +178,7 @@ class Poller(trio.abc.Instrument):
         return True
 
     def _serve(self, until: float) -> None:
-        """Call until the event loop has been held up for long enough; the rest stays ready."""
+        """Make calls until the event loop has been held for long enough; the rest stay ready."""
         with self._around:
             while self._readable:
                 self._call_first(self._readable)
@@ -197,7 +197,7 @@ class Poller(trio.abc.Instrument):
             self._watch.again(fd)
 
     async def _stay_awake(self) -> None:
-        """Have trio pass by without a sleep while somebody is ready whose socket may have nothing to tell."""
+        """Keep trio from sleeping while a call is ready whose socket may not be readable."""
         while True:
             if not (self._is_ready or self._watch.found):
                 self._wake = trio.Event()
@@ -215,19 +215,19 @@ class Poller(trio.abc.Instrument):
 
 
 class Inside(NamedTuple):
-    """What trio itself waits for, and its tasks that are to run next."""
+    """Trio's own epoll, and its tasks that are to run next."""
 
     epoll: select.epoll
     tasks: Sized
 
 
 def wake_trio(epoll: select.epoll) -> Inside | None:
-    """Have trio wake whenever `epoll` has something to tell. None where this trio cannot: then a task has to wait for
-    it, at the price of a switch and an epoll_ctl in each pass.
+    """Make trio wake whenever `epoll` has events. None if this version of trio cannot: then a task has to wait for it,
+    which costs a switch and an epoll_ctl in each pass.
 
-    Trio's own epoll reports ours, and trio ignores a descriptor that no task waits for. There is no public way to say
-    so, which makes this a private door (docs/decisions/0020-private-doors.md): all that is used of it is tried here,
-    and whatever another trio raises, the broker serves.
+    Trio's own epoll reports ours, and trio ignores a descriptor that no task waits for. There is no public API for
+    this, so private parts are used (docs/decisions/0020-private-doors.md). All of them are tried here: whatever another
+    version of trio raises, the broker serves.
     """
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT

@@ -1,21 +1,22 @@
-"""Connections whose clients have yet to say who they are, or to end their TLS handshake: they cost a stranger nothing.
+"""Connections whose clients have not proved who they are yet, or not ended their TLS handshake: they cost a stranger
+nothing.
 
-Together they may be a part of all connections, so that those who are known keep the rest. A further one takes the place
-of another: of the client with most of them (an address, `security.client_of`), the one that came first. So somebody who
-opens thousands of connections is in its own way, and a newcomer from elsewhere has the time that a login takes.
+Together they may be only a part of all connections, so that known clients keep the rest. At the limit, a further one
+replaces another: the oldest of the client with the most (an address, `security.client_of`). So somebody who opens
+thousands of connections displaces its own, and a newcomer from elsewhere has enough time for a login.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-# Of all connections that there may be, and at most so many: each may hold some 32 KiB (docs/limits.md).
+# One connection in PART may be a stranger's, at most MOST in all: each may hold some 32 KiB (docs/limits.md).
 PART = 4
 LEAST, MOST = 4, 4096
 
 
 class Stranger(Protocol):
-    """A connection; `origin` is the client that it came from."""
+    """A connection; `origin` is the client from which it came."""
 
     origin: str
 
@@ -24,11 +25,11 @@ class Stranger(Protocol):
 
 
 class Strangers:
-    """All of one broker."""
+    """All strangers' connections of one broker."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[Stranger, None]] = {}  # by client; of each, the first that came first
-        # Clients by how many they have; of those with as many, the first that got there first.
+        self._of: dict[str, dict[Stranger, None]] = {}  # by client, the oldest first
+        # Clients by their number of connections; among equals, the one that reached the number first comes first.
         self._with: dict[int, dict[str, None]] = {}
         self._most = 0
         self._count = 0
@@ -37,7 +38,7 @@ class Strangers:
         return self._count
 
     def add(self, stranger: Stranger, connections: int) -> None:
-        """One more, which closes another one where there are too many for so many `connections`."""
+        """Add one; if there are then too many for this number of `connections`, another one is closed."""
         while self._count >= max(LEAST, min(connections // PART, MOST)):
             client = next(iter(self._with[self._most]))
             first = next(iter(self._of[client]))
@@ -49,7 +50,7 @@ class Strangers:
         self._moved(stranger.origin, len(mine) - 1, len(mine))
 
     def remove(self, stranger: Stranger) -> None:
-        """It is known now, or gone."""
+        """Remove one: its client is known now, or gone."""
         mine = self._of.get(stranger.origin, {})
         if stranger not in mine:
             return

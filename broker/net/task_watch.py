@@ -1,6 +1,6 @@
-"""Which sockets are readable, where there is no epoll: a task for each waits as trio does on that system (kqueue).
+"""Which sockets are readable, on systems without epoll: a task for each socket waits in trio's way there (kqueue).
 
-A socket that was found is looked at again when it has been served (`again`), so that what was read is not found twice.
+A socket that was found is watched again only after it was served (`again`), so that the same bytes are not found twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import trio
 
 
 class TaskWatch:
-    """`run` is a task of the owner's nursery; `wake` is called when there is something to find."""
+    """`run` is a task of the owner's nursery; `wake` is called when a socket is readable."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -21,42 +21,42 @@ class TaskWatch:
         self.found: list[int] = []
 
     def add(self, fd: int) -> None:
-        """Look at a socket from now on."""
+        """Watch a socket from now on."""
         scope = self._scopes[fd] = trio.CancelScope()
         if self._nursery is not None:
             self._nursery.start_soon(self._watch, fd, scope)
 
     def remove(self, fd: int) -> None:
-        """Look no more. The socket may be closed next."""
+        """Stop watching a socket. It may be closed next."""
         self._scopes.pop(fd).cancel()
         self._served.pop(fd, None)
         if fd in self.found:
             self.found.remove(fd)
 
     def find(self) -> list[int]:
-        """Those that have become readable since the last time."""
+        """The sockets that have become readable since the last call."""
         found, self.found = self.found, []
         return found
 
     def again(self, fd: int) -> None:
-        """A socket that was found has been served, and may have been removed."""
+        """Watch a socket again after it was served; it may have been removed."""
         if fd in self._served:
             self._served.pop(fd).set()
 
     async def run(self) -> None:
-        """Look, until cancelled."""
+        """Watch until cancelled."""
         async with trio.open_nursery() as self._nursery:
             for fd, scope in self._scopes.items():
                 self._nursery.start_soon(self._watch, fd, scope)
             await trio.sleep_forever()
 
     async def _watch(self, fd: int, scope: trio.CancelScope) -> None:
-        if scope.cancel_called:  # it may be closed already
+        if scope.cancel_called:  # the socket may be closed already
             return
         with scope:
             while True:
                 await trio.lowlevel.wait_readable(fd)
-                if scope.cancel_called:  # it was removed when this task was to run already
+                if scope.cancel_called:  # it was removed just before this task ran
                     return
                 served = self._served[fd] = trio.Event()
                 self.found.append(fd)

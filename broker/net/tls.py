@@ -2,15 +2,15 @@
 
     socket -> records, whole -> OpenSSL -> requests          answers, log data -> OpenSSL -> records -> socket
 
-OpenSSL works on memory and never sees the socket. It is given whole records only, one at a time: so what a client has
-sent of a record that is not whole stands in our buffer, where it is counted; what OpenSSL holds for a connection is a
-record in either direction; and one recv and one send move many records.
+OpenSSL works on memory and never sees the socket. It gets only complete records, one at a time. So an incomplete record
+stays in our buffer, where it is counted; OpenSSL holds one record per direction for a connection; and one recv and one
+send move many records.
 
-Log data is read from its file as the socket takes it, `GATHER_BYTES` at a time. What is encrypted and not sent stands
-in front of the answers as `Sealed`, as a record cannot be taken back.
+Log data is read from its file as the socket takes it, `GATHER_BYTES` at a time. Encrypted bytes that are not sent yet
+stay in front of the answers as `Sealed`, as a record cannot be taken back.
 
-Before the handshake is done a stranger has nothing but its connection. OpenSSL is asked only when the first record is
-whole, and when it is this connection's turn (`broker.net.handshakes`); bytes, records and time are bounded.
+Until the handshake is done, a stranger has nothing but its connection. OpenSSL is called only when the first record is
+complete and it is this connection's turn (`broker.net.handshakes`). Bytes, records and time are bounded.
 
 Source: RFC 8446 and RFC 5246, the record layer; docs/decisions/0047-tls-in-memory.md.
 """
@@ -36,41 +36,41 @@ from barnabas.client.keystores.der import DerError
 from barnabas.wire.text import visible
 from barnabas.wire.types import SizedChunk
 
-# A record: type, version, length, and at most this much behind them (RFC 5246, 6.2.3: it may have grown by 2048).
+# A record: type, version, length, and at most this many bytes (RFC 5246, 6.2.3: encryption may add 2048).
 HEADER = 5
 MAX_CONTENT = (16 << 10) + 2048
 MAX_RECORD = HEADER + MAX_CONTENT
-# What one record carries.
+# The most data in one record.
 PLAIN_BYTES = 16 << 10
 _ALERT, _HANDSHAKE, _APPLICATION = 21, 22, 23
 _TYPES = frozenset((20, _ALERT, _HANDSHAKE, _APPLICATION))
-# Of a handshake: a client sends its hello, its certificates and little else.
+# The most bytes of a handshake: a client sends its hello, its certificates and little else.
 MAX_HANDSHAKE_BYTES = 64 << 10
 MAX_HANDSHAKE_RECORDS = 64
-# Records that one call decrypts: full ones fill the room before, and a thousand small ones hold up nobody.
+# The most records that one call decrypts: full ones fill the room earlier, and this many small ones take little time.
 MOST_RECORDS = 256
 RECORDS_AT_ONCE = 16
-# How often in a row OpenSSL may be given records, 16 at most, that bring no data: such as changes of keys.
+# How often in a row OpenSSL may get records, 16 at most, that bring no data, such as key changes.
 MAX_QUIET = 4
-# Bytes that one call encrypts: for a client that takes them as fast as they come, the others have their turn between.
+# The most bytes that one call encrypts, so that other clients have their turn even if this one reads very fast.
 MOST_SENT = 2 << 20
 # How often in a row `overdue` may find the same record unfinished: half a minute.
 MOST_LOOKS = 60
 RECEIVE_BYTES = 256 << 10
 
-# Of all connections, as nothing is awaited between a recv and the end of its records.
+# Shared by all connections, as nothing is awaited between a recv and the end of its records.
 _shared = memoryview(bytearray(RECEIVE_BYTES + MAX_RECORD))
 _NOTHING = memoryview(b"")
 
 
 class Tell(Protocol):
-    """Hears why a client was turned away, perhaps seldom."""
+    """Called with the reason why a client was refused; may drop some calls."""
 
     def __call__(self, event: str, reason: str) -> None: ...
 
 
 class Sealed:
-    """Bytes of answers that are encrypted, and stand in the transport until the socket takes them."""
+    """Encrypted bytes of answers that wait in the transport until the socket takes them."""
 
     __slots__ = ("_size",)
     cached = True
@@ -120,19 +120,19 @@ class TlsTransport:
         self._terms, self._handshakes, self._tell = terms, handshakes, tell
         self._ssl: ssl.SSLObject | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._held = _NOTHING  # received, and not yet given to OpenSSL
-        self._unsent: list[memoryview | bytes] = []  # encrypted, and not yet taken by the socket
+        self._held = _NOTHING  # received, not yet passed to OpenSSL
+        self._unsent: list[memoryview | bytes] = []  # encrypted, not yet taken by the socket
         self.is_open = self._is_ended = self._is_waited_for = False
         self._failure: Disconnected | None = None
         self._deadline = trio.current_time() + SECONDS
-        self._ready_since: float | None = None  # it waits for its turn
+        self._ready_since: float | None = None  # since when it waits for its turn
         self._received = self._records = self._quiet = self._looks = 0
         self.has_more = False
 
     def attach(
         self, known_as: Callable[[Principal], None], read_soon: Callable[[], None], send_soon: Callable[[], None]
     ) -> None:
-        """The connection that this is the transport of: whom it is told, and how it is woken."""
+        """Attach the connection that uses this transport: how it gets the client, and how it is woken."""
         self._known_as, self._read_soon, self._send_soon = known_as, read_soon, send_soon
 
     def fileno(self) -> int:
@@ -154,7 +154,7 @@ class TlsTransport:
         self._handshakes.ended(self)
         if self.is_open and self._ssl is not None and not self._unsent:
             with contextlib.suppress(ssl.SSLError, OSError, Disconnected):
-                self._ssl.unwrap()  # says goodbye, and does not wait for the answer
+                self._ssl.unwrap()  # sends close_notify, and does not wait for the answer
             with contextlib.suppress(OSError, Disconnected):
                 self._flush()
         if self._is_waited_for:
@@ -165,9 +165,9 @@ class TlsTransport:
     # --- the handshake ------------------------------------------------------------------------------------------------
 
     def _receive_handshake(self) -> None:
-        """Take what has come of the handshake's next record; when that is whole, ask for a turn."""
+        """Receive bytes of the handshake's next record; ask for a turn once it is complete."""
         if self._ready_since is not None and self._ssl is not None:
-            return  # its turn comes soon, and requests may stand behind the end of the handshake
+            return  # its turn comes soon, and requests may follow the end of the handshake
         size = self._receive_some(_shared[:MAX_RECORD])
         if size is None:
             return
@@ -189,7 +189,7 @@ class TlsTransport:
             self._handshakes.ready(self)
 
     def step(self) -> None:
-        """Go on with the handshake: what it comes to, the next `receive` tells the connection."""
+        """Continue the handshake; the next `receive` gives the connection its result."""
         assert self._ready_since is not None
         self._deadline += trio.current_time() - self._ready_since
         self._ready_since = None
@@ -234,7 +234,7 @@ class TlsTransport:
         self._flush_or_wait()
 
     def _turn_away(self, reason: str) -> None:
-        """Say why, and end the connection."""
+        """Report the reason, and end the connection."""
         self._tell("tls.failed", reason=visible(reason))
         raise Disconnected
 
@@ -249,7 +249,7 @@ class TlsTransport:
         got = self._decrypt(self._held, room) if self.has_more or self._held else 0
         if got or self._is_ended:
             return got
-        left = len(self._held)  # of a record that is not whole
+        left = len(self._held)  # of an incomplete record
         _shared[:left] = self._held
         size = self._receive_some(_shared[left : min(left + max(len(room), MAX_RECORD), len(_shared))])
         if size is None:
@@ -257,7 +257,7 @@ class TlsTransport:
         if size == 0:
             return 0
         got = self._decrypt(_shared[: left + size], room)
-        self._held = memoryview(bytes(self._held)) if self._held else _NOTHING  # the shared buffer is not to keep
+        self._held = memoryview(bytes(self._held)) if self._held else _NOTHING  # the shared buffer must not be kept
         return got if got or self._is_ended else None
 
     def _receive_some(self, room: memoryview) -> int | None:
@@ -269,7 +269,7 @@ class TlsTransport:
             raise Disconnected(error.strerror) from None
 
     def _record_size(self, data: memoryview, at: int) -> int:
-        """The size of the record that begins there; 0 if it is not whole. Raises Disconnected for what is none."""
+        """The size of the record at `at`; 0 if it is incomplete. Raises Disconnected if it is not a record."""
         if at + HEADER > len(data):
             return 0
         kind, length = data[at], data[at + 3] << 8 | data[at + 4]
@@ -281,9 +281,9 @@ class TlsTransport:
         return size if at + size <= len(data) else 0
 
     def _whole_records(self, data: memoryview, at: int) -> tuple[int, int]:
-        """Where the next whole records end, and their number: what OpenSSL is given at one time.
+        """The end and the number of the next complete records, which OpenSSL gets together.
 
-        Some clients make a record of every few bytes, so this is `_record_size` without its calls.
+        Some clients send many tiny records, so this is `_record_size` without the calls.
         """
         end, count, left, most = at, 0, len(data) - HEADER, at + MAX_RECORD
         while end <= left and count < RECORDS_AT_ONCE:
@@ -297,9 +297,9 @@ class TlsTransport:
         return end, count
 
     def _decrypt(self, data: memoryview, room: memoryview) -> int:
-        """Put what whole records say into `room`: as much as there is room for, and as many as one call may take.
+        """Decrypt complete records into `room`: as much as fits, and as many as one call may decrypt.
 
-        Sets what is held, and whether there is more.
+        Sets `_held`, and whether there is more.
         """
         tls, incoming = self._ssl, self._incoming
         assert tls is not None
@@ -316,7 +316,7 @@ class TlsTransport:
                             raise Disconnected("too many TLS records without data") from None
                         continue
                     if not count:
-                        self._is_ended = True  # the client has said goodbye
+                        self._is_ended = True  # the client has sent close_notify
                         break
                     got += count
                     self._quiet = 0
@@ -372,7 +372,7 @@ class TlsTransport:
             raise Disconnected(f"TLS: {_reason(error)}") from None
 
     def _flush(self) -> bool:
-        """Send what is encrypted, without waiting; whether that is all of it. Raises OSError."""
+        """Send encrypted bytes without waiting; whether all are sent. Raises OSError."""
         unsent = self._unsent
         if self._outgoing.pending:
             unsent.append(self._outgoing.read())
@@ -392,7 +392,7 @@ class TlsTransport:
         return not unsent
 
     def _flush_or_wait(self) -> None:
-        """Send what OpenSSL has to say for itself; what the socket does not take, the connection sends later."""
+        """Send OpenSSL's own records; bytes that the socket does not take, the connection sends later."""
         try:
             if not self._flush():
                 self._send_soon()
@@ -434,7 +434,7 @@ def _gather(chunks: list[SizedChunk], i: int) -> tuple[list[bytes | bytearray | 
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """What OpenSSL says, as a person would."""
+    """OpenSSL's error in plain words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not valid: {error.verify_message}"
     text = (error.reason or str(error)).lower().replace("_", " ")

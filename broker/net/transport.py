@@ -1,7 +1,6 @@
 """The socket of a connection: bytes in and out without waiting, log data from file to socket.
 
-`PlainTransport` is the one without encryption; `broker.net.tls` has the other, which sends log data as it does all
-other bytes.
+`PlainTransport` has no encryption. `broker.net.tls` has the encrypted one, which sends log data like all other bytes.
 """
 
 from __future__ import annotations
@@ -18,48 +17,48 @@ from barnabas.broker.workers import Workers
 from barnabas.wire import portable
 from barnabas.wire.types import SizedChunk
 
-# What an answer holds besides slices of logs (`storage.vnode.Slice`).
+# The parts of an answer that are not slices of logs (`storage.vnode.Slice`).
 IN_MEMORY = (bytes, bytearray, memoryview)
-# Log data of at most this many bytes is copied to be sent with what stands before and after it: that is cheaper than a
+# Log data of at most this many bytes is copied and sent together with the bytes around it: that is cheaper than a
 # sendfile.
 SMALL_SLICE = 32 << 10
-# A client that reads slowly has no more than about this much log data in memory; the rest stays in the files.
+# About the most log data in memory for a client that reads slowly; the rest stays in the files.
 GATHER_BYTES = 256 << 10
-# Of a piece behind which more comes.
+# The flag for a piece that is followed by more.
 _MORE = socket.MSG_MORE if portable.has(socket, "MSG_MORE") else 0
 # sendmsg takes at most this many pieces (IOV_MAX).
 MAX_PIECES = 1024
 
 
 class Transport(Protocol):
-    """What a connection asks of its socket. None of it waits, except for `until_sendable`."""
+    """The interface of a connection's socket. Nothing waits, except `until_sendable`."""
 
-    #: Whether the next `receive` finds something, though the socket has nothing to tell.
+    #: Whether the next `receive` finds something even if the socket is not readable.
     has_more: bool
-    #: Whether requests can come: no handshake has to be done first.
+    #: Whether requests can come, as no handshake is pending.
     is_open: bool
 
     def fileno(self) -> int:
-        """What the poller watches."""
+        """The descriptor that the poller watches."""
 
     def overdue(self, now: float) -> str | None:
-        """Why the connection is to be closed, if it keeps the transport waiting for too long. Asked every half second,
-        while the connection is read from."""
+        """The reason to close the connection if it keeps the transport waiting too long. Called every half second while
+        the connection is read."""
 
     def receive(self, room: memoryview) -> int | None:
-        """The number of bytes that were received into `room`; 0 at the end, None if there are none yet.
+        """Receive into `room`; gives the number of bytes, 0 at the end, None if there are none yet.
 
         Raises Disconnected.
         """
 
     def send(self, chunks: list[SizedChunk]) -> list[SizedChunk]:
-        """Send what can be sent without waiting; what is left. Raises OSError, Disconnected."""
+        """Send as much as possible without waiting; gives what is left. Raises OSError, Disconnected."""
 
     async def until_sendable(self, chunk: SizedChunk) -> None:
-        """Wait until `chunk`, the first that was left, can be sent on."""
+        """Wait until `chunk`, the first that was left, can be sent."""
 
     def close(self) -> None:
-        """End the connection; a task that waits in `until_sendable` is told."""
+        """End the connection; a task that waits in `until_sendable` is woken."""
 
 
 class PlainTransport:
@@ -111,9 +110,9 @@ class PlainTransport:
 
 
 def is_closed(fd: int) -> bool:
-    """Whether a client has closed its side of a socket, which need not be read for that.
+    """Whether a client has closed its side of a socket; the socket need not be read for that.
 
-    Where the system cannot tell before all is read, that is when all that came is read.
+    On systems that cannot tell earlier, this is true only once all bytes are read.
     """
     if portable.has(select, "POLLRDHUP"):
         events = select.poll()
@@ -129,12 +128,12 @@ def is_closed(fd: int) -> bool:
 
 
 def is_cold(chunk: SizedChunk) -> bool:
-    """Whether sending this would wait for the disk, and everybody with it."""
+    """Whether sending this would wait for the disk, and hold up all clients."""
     return not (isinstance(chunk, IN_MEMORY) or chunk.cached or chunk.look_cached())  # type: ignore[attr-defined]
 
 
 def in_memory(chunk: SizedChunk) -> SizedChunk | None:
-    """What can be sent along with other pieces: a little log data, too, if it is cached; None for anything else."""
+    """The chunk if it can be sent along with other pieces, also a little cached log data; else None."""
     if isinstance(chunk, IN_MEMORY):
         return chunk
     if len(chunk) > SMALL_SLICE or is_cold(chunk):
@@ -143,9 +142,9 @@ def in_memory(chunk: SizedChunk) -> SizedChunk | None:
 
 
 def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]:
-    """Send what the socket takes without waiting; give back what is left.
+    """Send as much as the socket takes without waiting; gives what is left.
 
-    File slices go from file to socket, except for small ones.
+    File slices go from file to socket, except small ones.
     """
     i, count = 0, len(chunks)
     while i < count:

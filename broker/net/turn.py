@@ -1,7 +1,7 @@
-"""Work that gathers while a turn of the event loop handles requests, done once at the turn's end.
+"""Work that gathers while a turn of the event loop handles requests, and is done once at the turn's end.
 
 One produce request may move many partitions, one fsync may complete many answers. Connections that wait for them are
-served when all of it has happened, with one look and one send instead of one for each.
+served at the end, with one read and one send instead of one for each.
 """
 
 from __future__ import annotations

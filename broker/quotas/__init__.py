@@ -1,1 +1,1 @@
-"""How much clients may use: rates, which quota is a client's, and how both become a throttle time."""
+"""How much clients may use: rates, the quota of each client, and the throttle time from both."""

@@ -1,10 +1,10 @@
 """How fast connections may be made: on all listeners together, on each, and from each address.
 
-A connection that comes too fast for the broker or its listener is accepted later: those behind it wait in the system's
-queue. One that comes too fast from its address is turned away, and does not count.
+A connection that comes too fast for the broker or its listener is accepted later; later ones wait in the system's
+queue. A connection that comes too fast from its address is refused, and does not count.
 
-Source: KIP-612. Of IPv6 addresses, the networks of 64 bits have a quota for all addresses together, as whoever has one
-address has all of them; an address that has a quota of its own has it alone.
+Source: KIP-612. All IPv6 addresses of a 64-bit network share one quota, because whoever has one of these addresses has
+all of them. An address with a quota of its own does not share it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY = "max.connection.creation.rate"
 
 
 class ConnectionRates:
-    """All that is measured of new connections of one broker."""
+    """The measured rates of new connections of one broker."""
 
     def __init__(self, config: BrokerConfig, metadata: MetadataImage) -> None:
         self._config, self._metadata = config, metadata
@@ -36,7 +36,7 @@ class ConnectionRates:
         self._version = -1
 
     def delay(self, listener: str, now: float) -> float:
-        """A connection has come: after how many seconds it may be accepted."""
+        """Record a new connection; gives the seconds after which it may be accepted."""
         of_listener = self._of_listener.setdefault(listener, Rate())
         return max(
             self._recorded(self._of_broker, self._config[KEY], now),
@@ -44,7 +44,7 @@ class ConnectionRates:
         )
 
     def _recorded(self, rate: Rate, limit: float, now: float) -> float:
-        """The time to wait, which is at most one window."""
+        """Record one event; gives the time to wait, at most one window."""
         if limit == INT_MAX:
             return 0.0
         rate.record(1, now, self._windows)
@@ -53,7 +53,7 @@ class ConnectionRates:
         )
 
     def refusal(self, host: str, now: float) -> float:
-        """After how many seconds a connection that has come from an address is to be closed; 0 if it may stay."""
+        """The seconds after which to close a new connection of an address; 0 if it may stay."""
         if not self._metadata.quotas.limits_addresses:
             return 0.0
         self._read()
@@ -69,7 +69,7 @@ class ConnectionRates:
         return wait
 
     def _read(self) -> None:
-        """Take the quotas as they are now, each address in one form."""
+        """Take over the current quotas, with addresses in one form."""
         quotas = self._metadata.quotas
         if self._version == quotas.version:
             return

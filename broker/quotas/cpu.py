@@ -1,4 +1,4 @@
-"""The CPU that a request takes, on the event loop and in threads: what the thread that runs it has used meanwhile."""
+"""The CPU of a request, on the event loop and in threads: the CPU time of the thread while it runs the request."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from time import thread_time
 from typing import Any, Generic, TypeVar
 
 R = TypeVar("R")
-#: Hears how many seconds of CPU were used.
+#: Called with the seconds of CPU that were used.
 Pay = Callable[[float], None]
 
 
 def paid(call: Callable[[], R], pay: Pay) -> Callable[[], R]:
-    """A call whose CPU is paid for, in whichever thread it runs."""
+    """Wrap a call so that its CPU is passed to `pay`, in whichever thread it runs."""
 
     def run() -> R:
         began = thread_time()
@@ -25,7 +25,7 @@ def paid(call: Callable[[], R], pay: Pay) -> Callable[[], R]:
 
 
 class Paid(Generic[R]):
-    """An awaitable whose steps are paid for; while it waits, it costs nothing."""
+    """An awaitable whose steps are paid for; waiting costs nothing."""
 
     __slots__ = ("_pay", "_work")
 
@@ -46,10 +46,10 @@ class Paid(Generic[R]):
                 self._pay(thread_time() - began)
             try:
                 send, value = steps.send, (yield asked)
-            except BaseException as error:  # of a cancelled task, too
+            except BaseException as error:  # also when the task is cancelled
                 send, value = steps.throw, error
 
     def close(self) -> None:
-        """It is not awaited after all."""
+        """Close an awaitable that will not be awaited."""
         if hasattr(self._work, "close"):
             self._work.close()

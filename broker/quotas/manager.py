@@ -1,9 +1,9 @@
-"""Client quotas in force: what the requests of a client cost, and for how long the client has to wait for it.
+"""Client quotas in force: the cost of a client's requests, and the time that the client has to wait.
 
     request -> `of` its client: which quotas apply -> its bytes, CPU or changes are recorded -> a throttle time
 
-Quotas are looked up as they are in the metadata now, so a change holds for the next request of every connection. The
-streams driver has none, nor has who has yet to log in: strangers have bounds of their own (`broker.net.connections`).
+Quotas are looked up in the current metadata, so a change holds for the next request of every connection. The streams
+driver has none, nor have clients that have not logged in: strangers have other limits (`broker.net.connections`).
 
 Source: KIP-13 (bytes), KIP-124 (CPU), KIP-219 (throttle times), KIP-599 (changes of topics), KIP-55 (users).
 """
@@ -23,7 +23,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 
 
 class QuotaManager:
-    """All that is measured of the clients of one broker."""
+    """The measures of all clients of one broker."""
 
     def __init__(self, config: BrokerConfig, metadata: MetadataImage) -> None:
         self._metadata = metadata
@@ -37,12 +37,12 @@ class QuotaManager:
 
     @property
     def known(self) -> ClientQuotas:
-        """The quotas that there are. Whether there is one of clients is asked for each request: it says so itself."""
+        """All quotas. Whether any limits clients is asked for each request, so they have an attribute for it."""
         return self._metadata.quotas
 
     @property
     def version(self) -> int:
-        """Another number when quotas may be others."""
+        """A number that changes when quotas may change."""
         return self._metadata.quotas.version
 
     def of(self, principal: Principal, host: str, client_id: str | None) -> ClientQuota | None:
@@ -57,47 +57,47 @@ class QuotaManager:
 
 
 class ClientQuota:
-    """The quotas of one client, as of one version of them. Throttle times are seconds; 0: the client need not wait."""
+    """The quotas of one client, in one version. Throttle times are in seconds; 0: the client need not wait."""
 
     __slots__ = ("_client", "_limits", "_manager", "counts_cpu", "version")
 
     def __init__(self, manager: QuotaManager, client: str, limits: dict[str, Limit]) -> None:
-        """`client` is whose names they are (`Sensors`)."""
+        """`client` is the owner of the names (`Sensors`)."""
         self._manager, self._client, self._limits = manager, client, limits
         self.version = manager.version
-        #: Whether it matters how much CPU its requests take.
+        #: Whether the CPU of its requests is limited.
         self.counts_cpu = REQUESTS in limits
 
     def produced(self, size: int) -> float:
-        """A produce request has come."""
+        """Record a produce request; gives the throttle time."""
         return self._recorded(PRODUCER, size)
 
     def fetched(self, size: int) -> float:
-        """So much would be sent. Who has to wait is sent nothing, and it is to be taken back (`not_sent`)."""
+        """Record bytes about to be sent; gives the throttle time. If the client has to wait, call `not_sent`."""
         return self._recorded(CONSUMER, size)
 
     def not_sent(self, size: int) -> None:
-        """What was fetched is not sent after all."""
+        """Take bytes back that are not sent after all."""
         self._recorded(CONSUMER, -size)
 
     @property
     def most_fetched(self) -> float:
-        """The most that one answer may have: a larger one could never be sent."""
+        """The most bytes of one answer: a larger one could never be sent."""
         limit, windows = self._limits.get(CONSUMER), self._manager.windows
         return float("inf") if limit is None else limit.value * max(1, windows.number - 1) * windows.seconds
 
     @property
     def has_fetched_nothing(self) -> bool:
-        """Whether nothing was sent for as long as is looked back."""
+        """Whether nothing was sent in all windows."""
         rate, _ = self._rate(CONSUMER)
         return rate is None or rate.total(trio.current_time(), self._manager.windows) <= 0
 
     def used_cpu(self, seconds: float) -> float:
-        """Requests have taken CPU. The time to wait is at most a window."""
+        """Record CPU of requests; gives the throttle time, at most one window."""
         return min(self._recorded(REQUESTS, 100 * seconds), self._manager.windows.seconds)
 
     def _rate(self, key: str) -> tuple[Rate | None, float]:
-        """What is measured for a quota, and its limit."""
+        """The measured rate for a quota, and its limit."""
         limit = self._limits.get(key)
         if limit is None:
             return None, 0.0
@@ -113,9 +113,9 @@ class ClientQuota:
         return rate.throttle(limit, now, windows)
 
     def change(self, partitions: int, *, strict: bool) -> float:
-        """A topic is to be made, or deleted, or to grow by so many partitions.
+        """Record the creation, deletion or growth of a topic by this number of partitions; gives the throttle time.
 
-        Raises KafkaError with THROTTLING_QUOTA_EXCEEDED if it may not, which only a `strict` one is told.
+        If it is `strict`, raises KafkaError THROTTLING_QUOTA_EXCEEDED if the quota does not allow it.
         """
         limit, windows = self._limits.get(MUTATIONS), self._manager.change_windows
         if limit is None:
@@ -130,7 +130,7 @@ class ClientQuota:
 
 
 class QuotaExceeded(KafkaError):
-    """There are too many changes; `wait` is for how many seconds the client should make none."""
+    """There are too many changes; the client should make none for `wait` seconds."""
 
     def __init__(self, wait: float) -> None:
         super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")

@@ -1,13 +1,13 @@
-"""Which of the quotas that are set is a client's, and with whom the client shares it.
+"""Which of the configured quotas applies to a client, and which clients share it.
 
-The most special one counts, for each key by itself. From the first to the last:
+For each key by itself, the most specific one counts, in this order:
 
     user and client id; user and any client id; user;
     any user and client id; any user and any client id; any user;
     client id; any client id
 
-A quota for any user is one for each user, and a quota for any client id is one for each id. A quota that names no
-client id is for all ids of a user together, and one that names no user is for all users of a client id together.
+A quota for any user applies to each user separately, a quota for any client id to each id separately. A quota that
+names no client id is shared by all ids of a user, and one that names no user is shared by all users of a client id.
 
 Source: KIP-55, and Apache Kafka's documentation of quotas.
 """
@@ -21,7 +21,7 @@ from barnabas.broker.settings.quotas import CLIENT_ID, USER, Entity
 
 
 class Limit(NamedTuple):
-    """A quota's value, and of which user and client id together it is: an empty one stands for all."""
+    """A quota's value, and the user and client id that share it; an empty one means all."""
 
     value: float
     user: str

@@ -1,6 +1,6 @@
-"""How fast something goes: a rate over windows, and a bucket of tokens. No clock: times are seconds that only grow.
+"""Rates of events: a rate over windows, and a token bucket. No clock: times are seconds that only grow.
 
-Both give a throttle time: how long nothing more should come, for the rate to be at its limit again.
+Both give a throttle time: for how long nothing more should come, so that the rate is back at its limit.
 
 Source: KIP-13 (windows), KIP-599 (token bucket); the arithmetic is that of Apache Kafka's metrics.
 """
@@ -18,7 +18,7 @@ class Windows(NamedTuple):
 
     @property
     def span(self) -> float:
-        """After so many seconds without an event a rate is 0."""
+        """The seconds without an event after which a rate is 0."""
         return self.number * self.seconds
 
 
@@ -31,7 +31,7 @@ class _Window:
 
 
 class Rate:
-    """What was recorded in the last windows, for each second of them."""
+    """The amount recorded in the last windows, per second."""
 
     __slots__ = ("_windows",)
 
@@ -39,7 +39,7 @@ class Rate:
         self._windows: list[_Window] = []  # the oldest first
 
     def record(self, amount: float, now: float, windows: Windows) -> None:
-        """Something has happened; what is negative is taken back."""
+        """Record an amount; a negative one is taken back."""
         kept = self._windows
         if not kept or now - kept[-1].begin >= windows.seconds:
             if len(kept) == windows.number:
@@ -49,7 +49,7 @@ class Rate:
         kept[-1].last = now
 
     def total(self, now: float, windows: Windows) -> float:
-        """What was recorded in all windows."""
+        """The amount recorded in all windows."""
         kept = self._windows
         if kept and now - kept[0].last >= windows.span:
             kept[:] = [window for window in kept if now - window.last < windows.span]
@@ -68,7 +68,7 @@ class Rate:
 
 
 def _elapsed(elapsed: float, windows: Windows) -> float:
-    """What the rate is over: windows that have not been yet count as empty ones, except for the last."""
+    """The time over which the rate is taken: windows that did not exist yet count as empty, except the last."""
     missing = windows.number - 1 - int(elapsed / windows.seconds)
     if missing > 0:
         elapsed += missing * windows.seconds
@@ -76,7 +76,7 @@ def _elapsed(elapsed: float, windows: Windows) -> float:
 
 
 class TokenBucket:
-    """Tokens come at a steady rate up to what all windows take; what takes more than there are leaves a debt."""
+    """Tokens come at a steady rate, up to the amount of all windows; taking more than there are leaves a debt."""
 
     __slots__ = ("_at", "_tokens")
 
@@ -90,7 +90,7 @@ class TokenBucket:
         self._at = now
 
     def record(self, amount: float, limit: float, now: float, windows: Windows) -> None:
-        """Take tokens, whether they are there or not."""
+        """Take tokens, even if there are not enough."""
         self._refill(limit, now, windows)
         self._tokens = min(limit * windows.span, self._tokens - amount)
 

@@ -1,9 +1,8 @@
-"""What is measured of clients, by name: at most so many, however many names clients make up.
+"""Measures of clients, by name. Their number is bounded, however many names clients make up.
 
-Client ids are free text. So one client (`security.client_of`: a principal, or an address) may have brought up at most
-`MOST_OF_ONE` names; its further ones are measured together. What has rested for long enough measures nothing any more,
-and is dropped. Where there are too many in all, the one that has rested for longest goes, and begins anew when it is
-back.
+Client ids are free text. So one client (`security.client_of`: a principal, or an address) may introduce at most
+`MOST_OF_ONE` names; its further names are measured together. A measure that was idle for long enough is 0, and is
+dropped. If there are too many in all, the one that was idle for longest is dropped, and starts again at its next use.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ S = TypeVar("S")
 MOST, MOST_OF_ONE = 10_000, 1_000
 # Longer names are kept as a digest.
 LONGEST_NAME = 128
-#: What is measured: the kind, the user and the client id. Of a client's further names, the kind and the client.
+#: The kind, the user and the client id of a measure; for a client's further names, the kind and the client.
 Name = tuple[str, ...]
 
 
@@ -30,7 +29,7 @@ class _Sensor(Generic[S]):
 
 
 class Sensors(Generic[S]):
-    """Measures by name. After `rest` seconds without a use one measures nothing any more."""
+    """Measures by name. After `rest` seconds without use a measure is dropped."""
 
     def __init__(self, make: Callable[[], S], rest: float) -> None:
         self._make, self._rest = make, rest
@@ -41,7 +40,7 @@ class Sensors(Generic[S]):
         return len(self._all)
 
     def get(self, client: str, name: Name, now: float) -> S:
-        """What measures this name, for a client that uses it."""
+        """The measure of this name, for a client that uses it."""
         name = tuple(_short(part) for part in name)
         found = self._all.get(name)
         if found is None:

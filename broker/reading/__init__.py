@@ -1,1 +1,1 @@
-"""Reading beyond one look: fetch sessions, which remember what a client follows, and look-ups by time."""
+"""Reading over several requests: fetch sessions, which remember a client's partitions, and look-ups by time."""

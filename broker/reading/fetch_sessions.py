@@ -1,9 +1,9 @@
 """Incremental fetch sessions (KIP-227): the broker remembers a client's partitions, requests carry only changes, and
 answers only partitions that have something new.
 
-A session reads only its hot partitions: those that may have something to tell. One that is read to its end turns quiet
-and has its vnode tell when it moves, so an idle partition costs nothing, however many there are. Hot partitions are
-served in their order; one that gave data goes to the back, so a small `max_bytes` starves nobody.
+A session reads only its hot partitions: those that may have news. A partition that is read to its end becomes quiet,
+and its vnode notifies the session when it moves, so idle partitions cost nothing, however many there are. Hot
+partitions are served in order; one that gave data goes to the back, so that a small `max_bytes` starves none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.wire.messages.fetch import FetchPartition, FetchRequest
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EVICTION_SECONDS = 120.0
-# Partitions in all sessions together: what is beyond is served without a session.
+# The most partitions of all sessions together; requests beyond this are served without a session.
 MAX_PARTITIONS = 500_000
 
 
@@ -32,7 +32,7 @@ class TopicIdPartition(NamedTuple):
 
 
 class CachedPartition:
-    """A session's partition: what is asked, and what the client was told last."""
+    """A session's partition: what the client wants, and what its last answer said."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -52,7 +52,7 @@ class FetchSession:
     def __init__(self, session_id: int, now: float, client: str, *, by_id: bool) -> None:
         self.id, self.epoch, self.last_used, self.by_id = session_id, 1, now, by_id
         self.client = client
-        #: As of which version of all rights the client was told what it may read.
+        #: The version of all rights at which the client's rights were last checked.
         self.rights = 0
         self.partitions: dict[TopicIdPartition, CachedPartition] = {}
         self.hot: OrderedDict[TopicIdPartition, None] = OrderedDict()
@@ -60,7 +60,7 @@ class FetchSession:
         self.on_news: dict[Callable[[Vnode, TopicIdPartition], None], None] = {}
 
     def want(self, key: TopicIdPartition, wanted: FetchPartition) -> None:
-        """Take in a partition, or what is now asked of it."""
+        """Add a partition, or update the request for it."""
         known = self.partitions.get(key)
         if known is None:
             self.partitions[key] = CachedPartition(wanted)
@@ -69,18 +69,18 @@ class FetchSession:
         self.hot[key] = None
 
     def forget(self, key: TopicIdPartition) -> None:
-        """Take a partition out. One that is quiet wakes once more, to no effect."""
+        """Remove a partition. A quiet one wakes once more, without effect."""
         self.partitions.pop(key, None)
         self.hot.pop(key, None)
 
     def quieten(self, key: TopicIdPartition, vnode: Vnode, high_watermark: int) -> None:
-        """A partition has nothing more to give until its vnode moves on from where it was when it was read."""
+        """Let a partition be quiet until its vnode moves on from where it was read."""
         if vnode.error is None and vnode.high_watermark == high_watermark and self._quiet.setdefault(vnode, key) == key:
             self.hot.pop(key, None)
             vnode.on_high_watermark.subscribe(self._moved)
 
     def _moved(self, vnode: Vnode) -> None:
-        # Once is enough: a session whose client has gone costs its partitions no more than this.
+        # Once is enough: a session whose client is gone costs its partitions no more than this.
         vnode.on_high_watermark.unsubscribe(self._moved)
         key = self._quiet.pop(vnode)
         if key in self.partitions:
@@ -89,14 +89,14 @@ class FetchSession:
                 call(vnode, key)
 
     def heed(self, rights: int) -> None:
-        """Look at all partitions again if rights have changed: the client may have lost those to quiet ones."""
+        """Read all partitions again if rights have changed: the client may have lost its right to quiet ones."""
         if rights != self.rights:
             self.rights = rights
             self.hot.update(dict.fromkeys(key for key in self._quiet.values() if key in self.partitions))
             self.close()
 
     def close(self) -> None:
-        """Listen to nothing any more."""
+        """End all subscriptions."""
         for vnode in self._quiet:
             vnode.on_high_watermark.unsubscribe(self._moved)
         self._quiet.clear()
@@ -108,7 +108,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchContext(NamedTuple):
-    """What a request comes to: the partitions to read in order, and the session to answer in, if any.
+    """The result of a request: the partitions to read, in order, and the session of the answer, if any.
 
     `incremental` reads the hot partitions only, and its answers leave out what has not changed.
     """
@@ -119,22 +119,22 @@ class FetchContext(NamedTuple):
 
 
 def partitions_of(request: FetchRequest) -> dict[TopicIdPartition, FetchPartition]:
-    """The partitions that a request names; of one that it names twice, the last."""
+    """The partitions that a request names; if it names one twice, the last counts."""
     return {TopicIdPartition(t.topic, t.topic_id, p.partition): p for t in request.topics for p in t.partitions}
 
 
 class FetchSessions:
-    """All sessions of a broker, at most `slots`; the one idle for longest makes room, if it is idle for long enough.
+    """All sessions of a broker, at most `slots`. The one idle for longest makes room, if it is idle for long enough.
 
-    If none is, the client that has most makes room for one that has less: by the session that it has used least
-    recently. A consumer whose session is gone is told so, and opens another one.
+    Otherwise the client with the most makes room for one with fewer: its least recently used session is closed. A
+    consumer whose session is gone gets an error, and opens another one.
     """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._partitions = 0  # of all sessions
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
-        self._of: dict[str, OrderedDict[int, FetchSession]] = {}  # those of each client, in the same order
+        self._of: dict[str, OrderedDict[int, FetchSession]] = {}  # each client's, in the same order
         self._partitions_of: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ class FetchSessions:
     ) -> FetchContext:
         """Apply a client's request, which names topics by id or by name, to its session.
 
-        `rights` is another number when clients' rights have changed.
+        `rights` is a number that changes when clients' rights do.
         Raises KafkaError for an unknown session, an epoch out of turn, or a session whose topics are named otherwise.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -186,7 +186,7 @@ class FetchSessions:
         return FetchContext([(key, session.partitions[key].wanted) for key in session.hot], session, True)
 
     def close(self, session: FetchSession) -> None:
-        """End a session that its client will not hear of."""
+        """End a session that its client does not know of."""
         self._close(session.id)
 
     def _close(self, session_id: int) -> None:
@@ -206,7 +206,7 @@ class FetchSessions:
             del self._partitions_of[client]
 
     def _has_slot(self, client: str, now: float) -> bool:
-        """Whether there is a slot for one more session, perhaps because another one was closed."""
+        """Whether there is a slot for one more session; another one may be closed for it."""
         if len(self._sessions) < self.slots:
             return True
         oldest = next(iter(self._sessions.values()))
@@ -216,14 +216,14 @@ class FetchSessions:
         return self._close_one_of_most({each: len(of) for each, of in self._of.items()}, client, 1)
 
     def _has_room_for_partitions(self, client: str, more: int) -> bool:
-        """Whether there is room for more partitions of a client, perhaps because sessions of others were closed."""
+        """Whether there is room for more partitions of a client; sessions of others may be closed for them."""
         while self._partitions + more > MAX_PARTITIONS:
             if not self._close_one_of_most(self._partitions_of, client, more):
                 return False
         return True
 
     def _close_one_of_most(self, has: Mapping[str, int], client: str, more: int) -> bool:
-        """Close a session of the client that has most, unless this one would have as much then."""
+        """Close a session of the client that has the most, unless this client would then have as much."""
         most = max(has, key=lambda each: has[each], default=client)
         if has.get(most, 0) <= has.get(client, 0) + more:
             return False
@@ -233,7 +233,7 @@ class FetchSessions:
     def _open(
         self, asked: dict[TopicIdPartition, FetchPartition], now: float, client: str, by_id: bool
     ) -> FetchSession | None:
-        """A new session, or None where there is no room or nothing to keep."""
+        """A new session, or None if there is no room or nothing to keep."""
         if not asked or self.slots == 0:
             return None
         if not (self._has_room_for_partitions(client, len(asked)) and self._has_slot(client, now)):

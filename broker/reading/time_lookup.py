@@ -1,4 +1,4 @@
-"""Look-ups by time, without holding up the event loop: what is read from the disk, a thread reads."""
+"""Look-ups by time, without holding up the event loop: a thread reads from the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def find_time(
 ) -> tuple[int, int] | None:
     """Offset and timestamp of the first record at or after a time, or of the newest. Raises KafkaError.
 
-    `paid` makes calls for threads that somebody pays for.
+    `paid` wraps calls for threads so that their CPU is recorded.
     """
     wanted = vnode.newest_timestamp() if asked == MAX_TIMESTAMP else asked
     if wanted < 0:

@@ -1,1 +1,1 @@
-"""Who a client is, what it may do, and who decides: authentication and authorization. See docs/security.md."""
+"""Authentication and authorization: who a client is, and what it may do. See docs/security.md."""

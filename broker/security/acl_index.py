@@ -1,10 +1,10 @@
-"""ACLs, arranged for the one question that each request asks: may this principal do this, from this host, to that?
+"""ACLs, indexed for the question of each request: may this principal, from this host, do that to this resource?
 
 kind of resource -> principal -> pattern (a name, or a prefix) -> host -> two sets of operations, as bits
 
-A question looks at the pattern of the name, at `*`, and at each prefix of the name whose length some prefix of the
-principal has: the number of ACLs plays no part. What an ACL implies is in its bits already. A deny beats every allow,
-of any pattern.
+A look-up checks the pattern of the name, `*`, and each prefix of the name whose length occurs among the principal's
+prefixes; the number of ACLs does not matter. The bits include what an ACL implies. A deny of any pattern beats every
+allow.
 
 Source: KIP-11, KIP-290. To read, write, delete or alter implies to describe; to alter a configuration implies to
 describe it. A deny implies nothing.
@@ -32,7 +32,7 @@ _IMPLIED = {
 
 
 class Entry(Protocol):
-    """What the index wants to know of an ACL."""
+    """The part of an ACL that the index uses."""
 
     @property
     def type(self) -> int: ...
@@ -51,7 +51,7 @@ class Entry(Protocol):
 
 
 class Bits(NamedTuple):
-    """What one principal may do from one host, and what it must not, by one pattern."""
+    """The operations that one principal may, and must not, do from one host by one pattern."""
 
     allowed: int
     denied: int
@@ -59,9 +59,9 @@ class Bits(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def same_form(host: str) -> str:
-    """An address in the one form in which addresses are compared; what is no address stays as it is.
+    """An address in the form in which addresses are compared; a text that is not an address stays unchanged.
 
-    One address has many forms in IPv6, and an IPv4 client of an IPv6 socket has an IPv6 one.
+    An IPv6 address has many forms, and an IPv4 client of an IPv6 socket has an IPv6 address.
     """
     try:
         address = ipaddress.ip_address(host)
@@ -72,7 +72,7 @@ def same_form(host: str) -> str:
 
 
 def bits_of(entries: Iterable[tuple[int, bool]]) -> Bits:
-    """What (operation, allows) of one principal and host come to."""
+    """The bits of the (operation, allows) pairs of one principal and host."""
     allowed = denied = 0
     for operation, allows in entries:
         bits = _ALL_BITS if operation == Operation.ALL else 1 << operation
@@ -90,12 +90,12 @@ class _Grants:
     __slots__ = ("_entries", "lengths", "names", "prefixes")
 
     def __init__(self) -> None:
-        #: By name, or by prefix: what it may do from which host.
+        #: By name, and by prefix: the bits for each host.
         self.names: dict[str, dict[str, Bits]] = {}
         self.prefixes: dict[str, dict[str, Bits]] = {}
-        #: The lengths that its prefixes have.
+        #: The lengths of its prefixes.
         self.lengths = _Lengths()
-        # Two ACLs may differ in the form of the host only, so each is counted.
+        # Two ACLs may differ only in the form of the host, so each is counted.
         self._entries: dict[tuple[bool, str, str], Counter[tuple[int, bool]]] = {}
 
     def add(self, acl: Entry) -> None:
@@ -187,13 +187,13 @@ class _OfType:
 
 
 class AclIndex:
-    """All ACLs. `add` and `remove` are called with ACLs that are not there yet, and that are there."""
+    """All ACLs. `add` must be called with a new ACL, `remove` with a present one."""
 
     def __init__(self) -> None:
         self._types: dict[int, _OfType] = {}
 
     def add(self, acl: Entry) -> None:
-        """Raises ValueError for an ACL of nobody, or of no operation."""
+        """Add an ACL. Raises ValueError if it has no principal or no operation."""
         parse_principal(acl.principal)
         if not acl.operation >= Operation.ALL:
             raise ValueError(f"operation {acl.operation}")
@@ -237,10 +237,10 @@ class AclIndex:
         return of_type is not None and of_type.has_any(name)
 
     def decide_any(self, principal: Principal, host: str, operation: int, kind: int) -> bool:
-        """Whether there is a resource of a kind that a principal may do something to, by the patterns of the ACLs.
+        """Whether a principal may do an operation on any resource of a kind, by the patterns of the ACLs.
 
-        A name or prefix that is allowed counts unless a deny covers it: one of everything, of the same name, or of a
-        prefix of it.
+        An allowed name or prefix counts unless a deny covers it: a deny of everything, of the same name, or of a prefix
+        of it.
         """
         of_type = self._types.get(kind)
         if of_type is None:
@@ -270,5 +270,5 @@ class AclIndex:
 
 
 def _is_covered(name: str, denied: set[tuple[bool, str]], lengths: list[int]) -> bool:
-    """Whether a prefix that is denied covers a name."""
+    """Whether a denied prefix covers a name."""
     return any((True, name[:length]) in denied for length in lengths if length <= len(name))

@@ -1,7 +1,7 @@
-"""ACLs: which principal may, or must not, do what to which resources, from where.
+"""ACLs: which principal may, or must not, do which operation on which resources, from which host.
 
 They are kept in the metadata log, one record each; `Acls` is their image. Its `version` rises with each change, so that
-who remembers a decision knows when to ask again.
+a cached decision is known to be outdated.
 
 Source: KIP-11, KIP-290 (prefixes). An ACL is new by its seven fields: adding it again changes nothing.
 """
@@ -17,11 +17,11 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.cluster_metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from barnabas.wire.schema import ProtocolError
 
-#: ACLs of one cluster, and characters of a name and of a principal.
+#: The most ACLs of one cluster, and the most characters of a name and of a principal.
 MAX_ACLS = 50_000
 MAX_NAME = 1024
 MAX_HOST = 255
-#: ACLs that one request may add, or take away, as in Kafka.
+#: The most ACLs that one request may add or remove, as in Kafka.
 MAX_AT_ONCE = 10_000
 
 
@@ -30,7 +30,7 @@ _PATTERNS, _PERMISSIONS = frozenset(map(int, PatternType)), frozenset(map(int, P
 
 
 def check_new(acl: Acl) -> None:
-    """Raises KafkaError for an ACL that cannot be."""
+    """Raises KafkaError for an invalid ACL."""
     if acl.type == ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.name:
@@ -54,7 +54,7 @@ def check_new(acl: Acl) -> None:
 
 
 def check_filter(wanted: AclFilter) -> None:
-    """Raises KafkaError for a filter that asks for what is not known."""
+    """Raises KafkaError for a filter with unknown values."""
     if not (wanted.type == ANY or wanted.type in _TYPES) or wanted.pattern not in _PATTERNS:
         raise _invalid("Unknown patternFilter.")
     if not (wanted.operation == ANY or wanted.operation in _OPERATIONS) or wanted.permission not in _PERMISSIONS:
@@ -79,14 +79,14 @@ class Acls:
         return acl in self._ids
 
     def clear(self) -> None:
-        """Begin anew, as a log that is read again does."""
+        """Forget all, before the log is read again."""
         self._by_id: dict[bytes, Acl] = {}
         self._ids: dict[Acl, bytes] = {}
         self.index = AclIndex()
         self.version += 1
 
     def apply(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
-        """Change the image by one record. Raises ProtocolError for an ACL that nobody could have added."""
+        """Change the image by one record. Raises ProtocolError for an ACL that could not have been added."""
         self.version += 1
         if isinstance(record, RemoveAccessControlEntryRecord):
             gone = self._by_id.pop(record.id, None)
@@ -95,8 +95,7 @@ class Acls:
                 self.index.remove(gone)
             return
         acl = acl_of(record)
-        # A write that failed may be in the log nevertheless, and the ACL there again under another id. Either id takes
-        # it away.
+        # A failed write may be in the log nevertheless, so that the ACL is there under two ids. Either id removes it.
         self._by_id[record.id] = acl
         if acl not in self._ids:
             try:
@@ -106,18 +105,18 @@ class Acls:
         self._ids[acl] = record.id
 
     def matching(self, wanted: AclFilter) -> Iterator[tuple[Acl, bytes] | None]:
-        """The ACLs that a filter finds, with their ids; None for each that it does not, for who counts the steps."""
+        """The ACLs that a filter finds, with their ids; None for each other ACL, so that callers can count steps."""
         for acl, acl_id in list(self._ids.items()):
             yield (acl, acl_id) if wanted.matches(acl) else None
 
     def records(self) -> Iterator[AccessControlEntryRecord]:
-        """All of them, as they are written."""
+        """The records of all ACLs."""
         for acl, acl_id in self._ids.items():
             yield record_of(acl_id, acl)
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """What a record says."""
+    """The ACL in a record."""
     return Acl(
         record.resource_type,
         record.resource_name,

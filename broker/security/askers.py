@@ -1,6 +1,6 @@
-"""Who asks for something that goes on when the request is over: a query topic, a stream.
+"""The client that asked for work which goes on after its request: a query topic, a stream.
 
-The asker is kept with it, as `TYPE:NAME@HOST`, and the work is done with the asker's rights, for as long as it goes on.
+The asker is kept with the work, as `TYPE:NAME@HOST`, and the work is always done with the asker's rights.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Asker(NamedTuple):
         return authorizer is None or authorizer.allows(self.principal, self.host, right, name, api=api, quiet=not api)
 
 
-#: Who made what was made before askers were kept.
+#: The asker of work from before askers were kept.
 NOBODY = Asker(ANONYMOUS, "")
 
 
 def parse_asker(text: str | None) -> Asker:
-    """From the text of one; what is none is nobody in particular."""
+    """Parse an asker; any other text gives NOBODY."""
     who, _, host = (text or "").rpartition("@")
     try:
         return Asker(parse_principal(who), host)

@@ -1,7 +1,7 @@
-"""The log of who has logged in, who could not, and who was refused what (as Kafka's `kafka.authorizer.logger` has it).
+"""The log of logins, failed logins and refused operations (like Kafka's `kafka.authorizer.logger`).
 
-A client can do all of that any number of times, so lines are bounded in a second: for each principal, for the failed
-logins of each address, and in all. What is left out is counted, and the number told with the next line.
+A client can cause these any number of times, so the lines per second are bounded: for each principal, for the failed
+logins of each address, and in all. Lines that are left out are counted, and the next line has their number.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ class Audit:
 
     @property
     def tells_allowed(self) -> bool:
-        """Whether what is allowed is written, too."""
+        """Whether allowed operations are logged, too."""
         return self._log.writes("debug")
 
     def denied(self, principal: Principal, host: str, right: Right, name: str, api: str) -> None:
-        """A client was refused."""
+        """Log that a client was refused."""
         if self._may_write(str(principal)):
             self._log.info("authorizer.denied", **_fields(principal, "Denied", host, right, name, api))
 
     def allowed(self, principal: Principal, host: str, right: Right, name: str, api: str) -> None:
-        """A client was let."""
+        """Log that a client was allowed."""
         self._log.debug("authorizer.allowed", **_fields(principal, "Allowed", host, right, name, api))
 
     def logged_in(self, principal: Principal, mechanism: str, host: str, listener: str, *, is_new: bool) -> None:
-        """A client has proved who it is, for the first time on its connection or again."""
+        """Log that a client has logged in, for the first time on its connection or again."""
         if principal != NODE and self._may_write(str(principal)):
             who = str(principal)[:_NAME_CHARS]
             event = "login" if is_new else "login.again"
             self._log.info(event, principal=who, mechanism=mechanism, client=host, listener=listener)
 
     def not_let_in(self, user: str, mechanism: str, host: str, listener: str, reason: str) -> None:
-        """A client has not; `user` is the name that it gave."""
+        """Log a failed login; `user` is the name that the client gave."""
         if self._may_write(host):
             self._log.warning(
                 "login.failed",

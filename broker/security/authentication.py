@@ -1,7 +1,7 @@
-"""How clients of each listener log in, and who they are then: mechanisms from the settings, users from the metadata.
+"""How clients of each listener log in: mechanisms come from the settings, users from the metadata.
 
 The streams driver logs in on every listener, with a mechanism of its own that no list of mechanisms names: SCRAM with
-the secret that only who reads the data directory knows (`broker.jobs.driver_secret`).
+a secret that is only in the data directory (`broker.jobs.driver_secret`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Authentication(MetadataListener):
-    """The mechanisms of each listener, as the settings are now."""
+    """The mechanisms of each listener under the current settings."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Authentication(MetadataListener):
         log: EventLog,
         audit: Audit,
     ) -> None:
-        """Raises ConfigError for a listener that nobody could log in to."""
+        """Raises ConfigError for a listener to which no client could log in."""
         self._config, self._metadata, self._topics, self._clock, self._log = config, metadata, topics, clock, log
         self._audit = audit
         self._driver: scram.Credential | None = None
@@ -70,20 +70,20 @@ class Authentication(MetadataListener):
         await self._run_checkers()
 
     async def remove_what_expires(self) -> None:
-        """Remove the delegation tokens that are over, until cancelled."""
+        """Remove expired delegation tokens, until cancelled."""
         while True:
             await trio.sleep(self._config["delegation.token.expiry.check.interval.ms"] / 1000)
             await self.remove_expired()
 
     async def remove_expired(self) -> None:
-        """Remove the delegation tokens that are over."""
+        """Remove expired delegation tokens."""
         async with self._topics.changes:
             now, tokens = self._clock.wall_ms(), self._metadata.tokens.by_id
             gone = [RemoveDelegationTokenRecord(each.id) for each in tokens.values() if each.is_expired(now)]
             if gone:
                 try:
                     await self._topics.commit(list[Message](gone))
-                except KafkaError as error:  # the next look tries again
+                except KafkaError as error:  # the next round tries again
                     self._log.warning("tokens.not.removed", reason=error)
 
     async def _run_checkers(self) -> None:
@@ -109,11 +109,11 @@ class Authentication(MetadataListener):
         self._audit.not_let_in(who, mechanism, context.connection.host, context.connection.listener, reason)
 
     def checkers(self) -> list[TokenChecker]:
-        """What checks tokens, of each listener with OAUTHBEARER."""
+        """The token checkers of the listeners with OAUTHBEARER."""
         return list(self._checkers.values())
 
     def settings_changed(self) -> None:
-        """Take the settings as they are now; those that cannot be served leave the ones of before."""
+        """Take over the current settings; if they cannot be served, the previous ones stay."""
         try:
             self._read()
         except ConfigError as error:
@@ -128,11 +128,11 @@ class Authentication(MetadataListener):
             self._checkers_changed.set()
 
     def trust_driver(self, secret: str) -> None:
-        """Who knows this secret is the driver."""
+        """Trust a client that knows this secret to be the driver."""
         self._driver = _credential(DRIVER_SCRAM, secret)
 
     def trust_nodes(self, secret: str) -> None:
-        """Who knows this secret, and comes by the listener of the nodes, is one."""
+        """Trust a client that knows this secret, on the nodes' listener, to be a node."""
         known = Found(_credential(NODE_SCRAM, secret), Identified(NODE))
 
         def find(name: str, mechanism: str) -> Found | None:
@@ -141,7 +141,7 @@ class Authentication(MetadataListener):
         self._nodes = {NODE_MECHANISM: Mechanism(lambda: ScramExchange(NODE_SCRAM, find, _nobody))}
 
     def login(self, listener: Listener) -> Login | None:
-        """What a new connection of a listener begins with; None where nobody logs in."""
+        """The login of a new connection of a listener; None if clients do not log in there."""
         if listener.name == NODES:
             return Login({}, self._nodes)
         if not listener.protocol.has_sasl:
@@ -149,7 +149,7 @@ class Authentication(MetadataListener):
         return Login(self._of[listener.name], self._hidden())
 
     def drivers_login(self) -> Login:
-        """That of the driver, on a listener where nobody else logs in."""
+        """The login for the driver on a listener where clients do not log in."""
         return Login({}, self._hidden())
 
     def _hidden(self) -> dict[str, Mechanism]:
@@ -162,7 +162,7 @@ class Authentication(MetadataListener):
     def _mechanisms(self, listener: Listener) -> dict[str, Mechanism]:
         """The mechanisms of a listener. Raises ConfigError."""
         config, name = self._config, listener.name
-        check_mechanisms(config.of(name, "sasl.enabled.mechanisms"))  # the default is none that is served
+        check_mechanisms(config.of(name, "sasl.enabled.mechanisms"))  # the default is not served
         return {
             each: Mechanism(self._beginning(listener, each), config.of(name, "connections.max.reauth.ms", each))
             for each in config.of(name, "sasl.enabled.mechanisms")

@@ -1,9 +1,9 @@
-"""Who decides what a client may do: super users, the streams driver and other nodes everything; others what ACLs say.
+"""Decides what a client may do: super users, the streams driver and other nodes everything; others what ACLs say.
 
-A decision is remembered until an ACL changes; so many are, and then all are forgotten. Whatever goes wrong in here
+A decision is remembered until an ACL changes, or until there are too many; then all are forgotten. Any error in here
 denies.
 
-Source: KIP-11, KIP-801 (StandardAuthorizer), KIP-679 (producer ids for who may write any topic).
+Source: KIP-11, KIP-801 (StandardAuthorizer), KIP-679 (producer ids for clients that may write any topic).
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from barnabas.broker.security.principals import DRIVER, NODE, Principal, parse_p
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 #: The class that is meant by `authorizer.class.name`.
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-#: Decisions that are remembered, and the longest name in one: about 10 MB.
+#: The most decisions remembered, and the longest name in one: about 10 MB.
 _MOST_DECISIONS = 20_000
 _LONGEST_NAME = 255
-#: As in Kafka, a question about any resource begins with one about this name, for who is allowed all of them.
+#: As in Kafka, a question about any resource first asks about this name, for clients that are allowed all.
 _ANY_NAME = "hardcode"
-#: Who, from where, wants which right to what; None for any.
+#: Principal, host, right and resource name; None for any resource.
 Question = tuple[Principal, str, Right, str | None]
 
 
 class Authorizer(Protocol):
-    """Decides about each operation of each client. It must not wait."""
+    """Decides on each operation of each client. It must not wait."""
 
     @property
     def version(self) -> int:
-        """Another number when decisions may be others."""
+        """A number that changes when decisions may change."""
 
     def forget(self) -> None:
-        """What is not in the ACLs has changed, too: remember no decision."""
+        """Forget all decisions, because something besides the ACLs has changed."""
 
     def allows(
         self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
     ) -> bool:
         """Whether `principal`, whose address is `host`, has a right to the resource `name`.
 
-        `api` is for the log; what is asked for `quiet` is not written there if it is denied.
+        `api` is for the log; a denial of a `quiet` question is not logged.
         """
 
     def allows_any(self, principal: Principal, host: str, right: Right, *, api: str = "") -> bool:
@@ -65,8 +65,8 @@ class AclAuthorizer:
         log: EventLog,
         shown_by: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
-        """`super_users` are separated by semicolons. `shown_by` gives the topics whose values a topic has, which one
-        must be able to read, too. Raises ValueError for a super user that is no principal."""
+        """`super_users` are separated by semicolons. `shown_by` gives the topics whose values a topic contains, which
+        a reader must be allowed to read, too. Raises ValueError for a super user that is not a principal."""
         self._acls, self._audit, self._log = acls, audit, log
         self._super_users = parse_super_users(super_users)
         self._without_acl = everyone_without_acl
@@ -103,7 +103,7 @@ class AclAuthorizer:
         return allowed
 
     def _decide(self, key: Question) -> bool:
-        """A decision that is not remembered, and is from now on."""
+        """Make a new decision, and remember it."""
         principal, host, right, name = key
         decisions = self._decisions
         if self._version != self._acls.version or len(decisions) >= _MOST_DECISIONS:
@@ -133,5 +133,5 @@ class AclAuthorizer:
 
 
 def parse_super_users(text: str) -> frozenset[Principal]:
-    """The principals of `super.users`. Their names may have commas. Raises ValueError for one that is none."""
+    """The principals of `super.users`. Names may contain commas. Raises ValueError for an invalid principal."""
     return frozenset(parse_principal(each.strip()) for each in text.split(";") if each.strip())

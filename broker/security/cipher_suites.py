@@ -29,7 +29,7 @@ _CIPHERS = {
 
 
 def openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2. Raises ConfigError for one that is not served."""
+    """OpenSSL's name of a TLS 1.2 suite. Raises ConfigError for one that is not served."""
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
     if name in _openssl_names():
         return name
@@ -50,7 +50,7 @@ def _openssl_names() -> frozenset[str]:
 
 
 def choose(context: ssl.SSLContext, suites: Sequence[str]) -> None:
-    """Serve these suites only; all that OpenSSL takes for secure if there are none. Raises ConfigError."""
+    """Serve only these suites; if there are none, all that OpenSSL considers secure. Raises ConfigError."""
     if not suites:
         return
     of_1_3 = [name for name in suites if name in TLS_1_3]

@@ -1,9 +1,9 @@
-"""The subject of a certificate as text, as Java's `X500Principal.getName()` prints it: that is a client's principal.
+"""The subject of a certificate as text, in the form of Java's `X500Principal.getName()`: it is a client's principal.
 
 The last name comes first; values of attributes that RFC 2253 does not name are in hexadecimal. The subject is read from
 the certificate's own bytes, so that no library's idea of a valid name comes between.
 
-Source: RFC 2253 (the form), RFC 5280 (where the subject stands), the JDK (what it escapes, and which texts it reads).
+Source: RFC 2253 (the form), RFC 5280 (the subject's place), the JDK (its escapes, and the text types it reads).
 """
 
 from __future__ import annotations

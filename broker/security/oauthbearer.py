@@ -1,7 +1,7 @@
 """OAUTHBEARER: a client shows a JSON Web Token, which one of the keys of a JWK set has signed.
 
 Only signatures of key pairs count: a token without one, or with one that a public key could make (HMAC), is refused
-whatever its header says. Keys are read from where the operator's settings say, and from nowhere that a token names.
+whatever its header says. Keys are read only from the place in the operator's settings, never from one named by a token.
 
 Source: RFC 7628 (the mechanism), RFC 7519 (tokens), RFC 7517 (keys), RFC 8725 (their pitfalls); KIP-768.
 """
@@ -23,13 +23,13 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.client.urls import read_url, shown
 
-#: The algorithms of each kind of key; of elliptic curves by the curve.
+#: The algorithms of each kind of key; for elliptic curves, by curve.
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
-#: A JWK set is not larger than this.
+#: The largest JWK set.
 MAX_KEYS_BYTES = 1 << 20
 MAX_TOKEN_CHARS = 64 << 10
-#: A token whose key is not known has the keys read again, at most this often.
+#: A token with an unknown key triggers another read of the keys, at most this often.
 EXPEDITE_SECONDS = 10.0
 _HEADER = re.compile(rb"n,(?:a=([^,\0\x01]+))?,\x01(.*)\x01", re.DOTALL)
 _PAIR = re.compile(rb"([A-Za-z]+)=([\x21-\x7e \t\r\n]*)")
@@ -37,7 +37,7 @@ _INVALID = b'{"status":"invalid_token"}'
 
 
 class OAuthSettings(NamedTuple):
-    """What a token must be, and where the keys are."""
+    """The requirements of a token, and the place of the keys."""
 
     url: str
     refresh_ms: int
@@ -51,18 +51,18 @@ class OAuthSettings(NamedTuple):
 
 
 class TokenError(ValueError):
-    """A token that is not good; the text says why, and shows nothing of it."""
+    """A token is refused. The text says why, and shows nothing of the token."""
 
 
 class SigningKey(NamedTuple):
-    """A public key, and what it may have signed with."""
+    """A public key, and the algorithms that it may be used with."""
 
     key: Any
     algorithms: tuple[str, ...]
 
 
 def _algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a key may have signed with: nothing, if it is for something else or known to both sides."""
+    """The algorithms of a key: none if the key is for another use or is a shared secret."""
     if jwk.get("use", "sig") != "sig":
         return ()
     kind = jwk.get("kty")
@@ -93,12 +93,12 @@ class TokenChecker:
         self._keys: dict[str | None, SigningKey] = {}
         self._ask = trio.Event()
         self._answered = trio.Event()
-        self._is_reading = True  # until the first look is over
+        self._is_reading = True  # until the first read is over
         self._last = float("-inf")
 
     @classmethod
     def of(cls, config: BrokerConfig, listener: str, clock: Clock, log: EventLog) -> TokenChecker:
-        """As the settings of a listener say. Raises ConfigError where they are not enough, or a library is missing."""
+        """The checker for a listener's settings. Raises ConfigError if they are incomplete or a library is missing."""
 
         def value(name: str) -> Any:
             return config.of(listener, f"sasl.oauthbearer.{name}", "OAUTHBEARER")
@@ -131,7 +131,7 @@ class TokenChecker:
         )
 
     async def run(self, fetched: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read the keys, and again when it is time or a token names one that is not known, until cancelled."""
+        """Read the keys; read them again regularly, and when a token names an unknown key. Until cancelled."""
         failures = 0
         while True:
             self._ask, answered = trio.Event(), self._answered
@@ -151,7 +151,7 @@ class TokenChecker:
                 await self._ask.wait()
 
     def use(self, data: bytes) -> None:
-        """Take a JWK set. Raises ValueError if it is none, or has no key for us."""
+        """Use a JWK set. Raises ValueError if it is invalid or has no usable key."""
         import jwt
 
         found: dict[str | None, SigningKey] = {}
@@ -162,7 +162,7 @@ class TokenChecker:
                     try:
                         found[each.get("kid")] = SigningKey(jwt.PyJWK(each).key, algorithms)
                     except (jwt.PyJWTError, ValueError):
-                        continue  # of a kind that is not known here
+                        continue  # of an unknown kind
         except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
             raise ValueError(f"it is no JWK set ({type(error).__name__})") from None
         if not found:
@@ -170,7 +170,7 @@ class TokenChecker:
         self._keys = found
 
     def check(self, token: str) -> Checked:
-        """What a token says. Raises TokenError; NotYet where its key may come with the next look."""
+        """Check a token; gives its content. Raises TokenError; NotYet if the next read may bring its key."""
         import jwt
 
         if len(token) > MAX_TOKEN_CHARS:
@@ -221,7 +221,7 @@ class TokenChecker:
 
 
 class OAuthExchange:
-    """One login: the token, and where that is refused, the client's acknowledgement of that."""
+    """One login: the token and, if it is refused, the client's acknowledgement."""
 
     def __init__(self, checker: TokenChecker) -> None:
         self._checker = checker
@@ -244,7 +244,7 @@ class OAuthExchange:
 def parse_first(data: bytes) -> tuple[str, str]:
     """Authorization id and token of a client's message. Raises AuthenticationFailed.
 
-    Extensions (KIP-342) are read and, as in Kafka without a validator of one's own, not used.
+    Extensions (KIP-342) are read but not used, as in Kafka without a custom validator.
     """
     found = _HEADER.fullmatch(data)
     if found is None:

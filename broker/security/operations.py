@@ -1,6 +1,6 @@
-"""What can be done to what. A `Right` is one operation on one kind of resource.
+"""Rights: which operations each kind of resource has. A `Right` is one operation on one kind of resource.
 
-There is one object of each, made here, so that it can be compared and looked up by identity.
+There is one object for each right, made here, so that it can be compared and looked up by identity.
 
 Source: KIP-11 (authorizer), KIP-373 (tokens of other users), KIP-430 (authorized operations).
 """
@@ -15,7 +15,7 @@ from barnabas.wire.errors import ErrorCode
 
 #: Authorized operations in an answer to a client that did not ask for them.
 NOT_ASKED = -(2**31)
-#: What a client is told that may not do something to a resource of this kind.
+#: The error for a client without the right to a resource of this kind.
 REFUSALS: Mapping[ResourceType, ErrorCode] = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -28,7 +28,7 @@ REFUSALS: Mapping[ResourceType, ErrorCode] = {
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Right:
-    """One operation on one kind of resource, and what a client is told that may not do it."""
+    """One operation on one kind of resource, and the error for a client without this right."""
 
     operation: Operation
     type: ResourceType
@@ -46,12 +46,12 @@ _RIGHTS = {
 
 
 def right(operation: Operation, kind: ResourceType) -> Right:
-    """The one object that stands for this right. Raises KeyError for an operation that a resource does not have."""
+    """The object of this right. Raises KeyError for an operation that this kind of resource does not have."""
     return _RIGHTS[operation, kind]
 
 
 def rights_of(kind: ResourceType) -> tuple[Right, ...]:
-    """All that can be done to a resource of a kind."""
+    """All rights to a kind of resource."""
     return tuple(_RIGHTS[operation, kind] for operation in OPERATIONS_OF[kind])
 
 

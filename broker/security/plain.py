@@ -13,7 +13,7 @@ from barnabas.broker.security.principals import Principal
 from barnabas.broker.security.sasl import AuthenticationFailed, Identified, Step
 
 _USER = "user_"
-# Compared with where nobody has the name, so that it takes as long.
+# The password to compare with for an unknown name, so that it takes as long.
 _NOBODY = secrets.token_bytes(16)
 
 

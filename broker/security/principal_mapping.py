@@ -1,10 +1,10 @@
-"""`ssl.principal.mapping.rules`: from the subject of a client's certificate to the name of its principal.
+"""`ssl.principal.mapping.rules`: map the subject of a client's certificate to the name of its principal.
 
     RULE:^CN=([^,]*),.*$/$1/L, DEFAULT
 
-The first rule whose pattern fits the whole name gives the principal; DEFAULT takes the name as it is. The patterns are
-the operator's, the names the clients': they are matched by RE2, which takes time in proportion to a name's length.
-A pattern that RE2 does not know (a look ahead, a back reference) is matched by Python's `re`.
+The first rule whose pattern matches the whole name gives the principal; DEFAULT keeps the name unchanged. Clients
+choose the names, so RE2 matches the patterns: its time is proportional to a name's length. A pattern that RE2 does not
+support (a look-ahead, a back reference) is matched by Python's `re`.
 
 Source: KIP-371.
 """
@@ -21,7 +21,7 @@ import re2
 from barnabas.broker.settings.keys import ConfigError
 
 KEY = "ssl.principal.mapping.rules"
-#: Of a subject; no certificate authority issues longer ones.
+#: The longest subject; no certificate authority issues longer ones.
 MAX_NAME = 4096
 _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
 _PIECE = re.compile(r"\\(.)|\$(\d+)|\$\{|[^\\$]+|.", re.DOTALL)
@@ -48,7 +48,7 @@ class PrincipalMapping:
     """The rules of one listener."""
 
     def __init__(self, text: str) -> None:
-        """Raises ConfigError for what is no list of rules."""
+        """Raises ConfigError if the text is not a list of rules."""
         self._rules: list[_Rule | None] = list(_parsed(text))  # None is DEFAULT
 
     def name_of(self, subject: str) -> str:
@@ -99,7 +99,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def _replacement(text: str, groups: int) -> Callable[[Any], str]:
-    """What a match becomes: `$1` is a group, a backslash takes the next character as it is."""
+    """The text for a match: `$1` is a group, a backslash escapes the next character."""
     pieces: list[str | int] = []
     for found in _PIECE.finditer(text):
         literal, digits = found.groups()
@@ -108,7 +108,7 @@ def _replacement(text: str, groups: int) -> Callable[[Any], str]:
         if digits is None:
             pieces.append(found[0] if literal is None else literal)
             continue
-        taken = len(digits)  # $12 is the first group and a 2 where there are fewer than twelve
+        taken = len(digits)  # with fewer than twelve groups, $12 is the first group and a 2
         while taken > 1 and int(digits[:taken]) > groups:
             taken -= 1
         if int(digits[:taken]) > groups:

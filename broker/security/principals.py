@@ -25,12 +25,12 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 DRIVER = Principal("Driver", "streams")
 #: Another node of this broker.
 NODE = Principal("Node", "barnabas")
-#: Stands in ACLs for every client, also for one whose principal is of another type, as in Kafka.
+#: Means every client in ACLs, also one whose principal has another type, as in Kafka.
 EVERYBODY = Principal("User", "*")
 
 
 def parse_principal(text: str) -> Principal:
-    """TYPE:NAME, of which the name may have colons. Raises ValueError for a text without one."""
+    """Parse TYPE:NAME; the name may contain colons. Raises ValueError for a text without a colon."""
     kind, colon, name = text.partition(":")
     if not colon:
         raise ValueError(f"expected a principal as TYPE:NAME, got {text[:300]!r}")
@@ -38,5 +38,5 @@ def parse_principal(text: str) -> Principal:
 
 
 def client_of(principal: Principal, host: str) -> str:
-    """Who counts as one client where a bound is shared: a principal, and all that come from one address without one."""
+    """The key that counts as one client for shared limits: the principal, or without one the address."""
     return client_at(host) if principal == ANONYMOUS else str(principal)

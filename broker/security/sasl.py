@@ -1,4 +1,4 @@
-"""The login of one connection by SASL: which requests it takes in which state. No I/O, and no clock.
+"""The SASL login of one connection: which requests are accepted in which state. No I/O, and no clock.
 
     state      what comes                                                       goes to
     HANDSHAKE  ApiVersions; SaslHandshake with a mechanism that is served       HANDSHAKE; EXCHANGE
@@ -8,8 +8,8 @@
                SaslHandshake, with the same mechanism: a login anew             EXCHANGE
     FAILED     nothing: the connection ends when the client has its answer
 
-Whatever else comes ends the connection. A login anew must be by the same principal; while it goes on, the client is who
-it was.
+Any other request ends the connection. A later login must be by the same principal; while it goes on, the client keeps
+its principal.
 
 Source: KIP-12, KIP-43 (mechanisms), KIP-152 (SaslAuthenticate), KIP-368 (re-authentication).
 """
@@ -25,12 +25,12 @@ import trio
 from barnabas.broker.security.principals import ANONYMOUS, Principal
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
-#: How soon after one login the next one of a connection may begin.
+#: The least time between two logins of a connection.
 LEAST_SECONDS_BETWEEN = 1.0
 
 
 class AuthenticationFailed(Exception):
-    """The client could not prove who it is. The text is for the client, and tells nothing that it should not know.
+    """The client could not prove who it is. The text is for the client, and reveals nothing that it should not know.
 
     `who` is the name that it gave, for the log.
     """
@@ -41,7 +41,7 @@ class AuthenticationFailed(Exception):
 
 
 class NotYet(Exception):
-    """What the client sent can be judged when this has happened, and is to be given again then."""
+    """The client's message cannot be judged before an event; pass it again after that."""
 
     def __init__(self, happens: trio.Event) -> None:
         super().__init__("later")
@@ -49,7 +49,7 @@ class NotYet(Exception):
 
 
 class Identified(NamedTuple):
-    """Who the client has proved to be; until when the proof is good, in ms since 1970; whether it was a token."""
+    """The client's principal; when the proof expires, in ms since 1970; whether the proof was a token."""
 
     principal: Principal
     expires_ms: int | None = None
@@ -57,7 +57,7 @@ class Identified(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the client is answered, and who it is, once that is known."""
+    """The answer to the client, and its identity once that is known."""
 
     answer: bytes
     identified: Identified | None = None
@@ -67,7 +67,7 @@ class Exchange(Protocol):
     """One login by one mechanism."""
 
     def step(self, data: bytes) -> Step:
-        """Take what the client sent. Raises AuthenticationFailed; NotYet, which leaves all as it was."""
+        """Process a message of the client. Raises AuthenticationFailed; NotYet, which changes nothing."""
 
 
 class State(Enum):
@@ -78,14 +78,14 @@ class State(Enum):
 
 
 class Mechanism(NamedTuple):
-    """A mechanism of a listener: how a login begins, and how long one lasts (ms; 0: as long as its proof is good)."""
+    """A mechanism of a listener: how a login begins, and how long it lasts (ms; 0: as long as its proof)."""
 
     begin: Callable[[], Exchange]
     max_session_ms: int = 0
 
 
 class Answer(NamedTuple):
-    """A step's answer; the session's lifetime in ms (0: without end) if the client is known now."""
+    """The answer of a step; the session's lifetime in ms (0: unlimited) if the client is known now."""
 
     data: bytes
     is_known: bool
@@ -93,7 +93,7 @@ class Answer(NamedTuple):
 
 
 class Login:
-    """The state. `now` is in seconds of any clock that only goes forward, `wall_ms` the time of day."""
+    """The state of a login. `now` is in seconds of any monotonic clock, `wall_ms` is the time of day."""
 
     __slots__ = (
         *("_began", "_ends", "_exchange", "_hidden", "_mechanisms"),
@@ -101,10 +101,10 @@ class Login:
     )
 
     def __init__(self, mechanisms: Mapping[str, Mechanism], hidden: Mapping[str, Mechanism] | None = None) -> None:
-        """`hidden` are mechanisms that are served and not told of."""
+        """`hidden` are mechanisms that are served but not listed."""
         self._mechanisms, self._hidden = mechanisms, hidden or {}
         self.state = State.HANDSHAKE
-        #: Whether tokens come and go without a request around them.
+        #: Whether tokens are sent without a request around them.
         self.is_raw = False
         self.mechanism = ""
         self.principal = ANONYMOUS
@@ -120,14 +120,14 @@ class Login:
 
     @property
     def is_new(self) -> bool:
-        """Whether the client has never been known."""
+        """Whether the client has not logged in before."""
         return self.principal is ANONYMOUS
 
     def _find(self, mechanism: str) -> Mechanism | None:
         return self._mechanisms.get(mechanism) or self._hidden.get(mechanism)
 
     def admits(self, key: int, now: float) -> bool:
-        """Whether a request may be handled: what a stranger sends, and what comes after the session, may not."""
+        """Whether a request may be handled: not those of a stranger, nor those after the end of the session."""
         if self.state is State.KNOWN:
             return self._ends is None or now <= self._ends or key == SASL_HANDSHAKE
         if self.state is State.HANDSHAKE:
@@ -136,17 +136,17 @@ class Login:
 
     @property
     def lacks(self) -> str:
-        """Why a request is not admitted, for the log."""
+        """The reason why a request is not admitted, for the log."""
         return "has to log in again" if self.state is State.KNOWN else "has not logged in"
 
     def may_begin(self, now: float) -> bool:
-        """Whether SaslHandshake begins a login. One anew begins only where sessions end, and not every moment."""
+        """Whether SaslHandshake begins a login. A later login begins only if sessions expire, and not too soon."""
         if self.state is State.KNOWN:
             return self._ends is not None and (self._began is None or now - self._began >= LEAST_SECONDS_BETWEEN)
         return self.state is State.HANDSHAKE
 
     def begin(self, mechanism: str, now: float, *, raw: bool) -> bool:
-        """Begin by a mechanism that the client has named; False if it is not served, which is the end."""
+        """Begin a login by the mechanism that the client named; False if it is not served, which ends the login."""
         chosen = self._find(mechanism)
         if chosen is None:
             self.state = State.FAILED
@@ -162,7 +162,7 @@ class Login:
         return True
 
     def step(self, data: bytes, now: float, wall_ms: int) -> Answer:
-        """Take what the client sent. Raises AuthenticationFailed, which is the end; NotYet, which changes nothing."""
+        """Process a message. Raises AuthenticationFailed, which ends the login; NotYet, which changes nothing."""
         assert self.state is State.EXCHANGE
         assert self._exchange is not None
         try:
@@ -183,11 +183,11 @@ class Login:
         return Answer(answer, True, lifetime or 0)
 
     def fail(self) -> None:
-        """The client cannot log in."""
+        """End the login as failed."""
         self.state, self._exchange = State.FAILED, None
 
     def _lifetime(self, identified: Identified, wall_ms: int) -> int | None:
-        """For how many ms the session lasts; None if it does not end."""
+        """The session's lifetime in ms; None if it does not end."""
         chosen = self._find(self.mechanism)
         longest = 0 if chosen is None else chosen.max_session_ms
         bounds = [longest] if longest > 0 else []

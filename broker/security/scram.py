@@ -1,7 +1,7 @@
-"""The server's side of SCRAM: users by their credentials, delegation tokens by theirs.
+"""The server's side of SCRAM, for the credentials of users and of delegation tokens.
 
-Who has no credential gets an answer like anybody else, with a salt that stays the same, and fails at the proof. So
-nobody can find out which names there are.
+For a name without a credential the answer looks like any other, with a salt that stays the same, and the login fails at
+the proof. So a client cannot find out which names exist.
 
 Source: RFC 5802, RFC 7677; KIP-84, KIP-48.
 """
@@ -22,7 +22,7 @@ _NONCE_BYTES = 24
 
 
 class Found(NamedTuple):
-    """Who a name belongs to, and what it must prove."""
+    """The principal of a name, and the credential to prove."""
 
     credential: Credential
     identified: Identified
@@ -33,7 +33,7 @@ Find = Callable[[str, str], Found | None]
 
 
 def decoy(mechanism: str, name: str, like: Credential | None) -> Credential:
-    """A credential that nobody has the password of, which looks like another one."""
+    """A credential that looks like another one, but has no known password."""
     digest = hmac.digest(_SECRET, f"{mechanism}\0{name}".encode(), "sha512")
     if like is None:
         return Credential(digest[:24], digest, digest, scram.MIN_ITERATIONS)
@@ -54,7 +54,7 @@ class ScramExchange:
         usual: Callable[[str], Credential | None] = lambda _: None,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(_NONCE_BYTES),
     ) -> None:
-        """`usual` gives some credential of a mechanism: those of names that nobody has look like it."""
+        """`usual` gives some credential of a mechanism: decoys for unknown names look like it."""
         self._mechanism, self._find_user, self._find_token, self._make_nonce = mechanism, find_user, find_token, nonce
         self._usual = usual
         self._first: scram.ClientFirst | None = None

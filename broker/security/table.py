@@ -1,13 +1,13 @@
-"""Which rights each API needs, and what a client is told that has not got them.
+"""The rights that each API needs, and the error for a client that does not have them.
 
 There is one table, `NEEDS`, by the names of the APIs. An API without an entry cannot be registered, and a handler that
-asks for a right that its entry does not have fails. The table in docs/security.md and the tests that go through all
-rights are made from it.
+asks for a right that is not in its entry fails. The table in docs/security.md and the tests of all rights are made from
+it.
 
-A need is met by any one of its rights. Its refusal is that of its last right: what comes before it is a shortcut, which
-who has got it is allowed all with.
+A need is met by any one of its rights. Its error is that of its last right: the rights before it are shortcuts that
+allow everything.
 
-Source: KIP-11 and the KIPs of the APIs; where they say nothing, what Apache Kafka answers.
+Source: KIP-11 and the KIPs of the APIs; where they do not say, Apache Kafka's answers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from barnabas.broker.security.operations import (
 )
 from barnabas.wire.errors import ErrorCode
 
-#: Where a refusal stands in an answer.
+#: The place of a refusal in an answer.
 ANSWER, EACH_PARTITION, EACH_TOPIC, EACH_GROUP, EACH_ID, EACH_RESOURCE, EACH_ENTRY, LEFT_OUT = (
     "the answer",
     "each partition",
@@ -61,7 +61,7 @@ ANSWER, EACH_PARTITION, EACH_TOPIC, EACH_GROUP, EACH_ID, EACH_RESOURCE, EACH_ENT
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that a client needs: any one of `rights`. A refusal stands at `where`, with the code `refusal`."""
+    """One need of a client: any one of `rights`. The answer has a refusal at `where`, with the code `refusal`."""
 
     rights: tuple[Right, ...]
     where: str
@@ -70,7 +70,7 @@ class Need:
 
     @property
     def code(self) -> ErrorCode:
-        """What a refusal says; NONE where what is refused is left out."""
+        """The error code of a refusal; NONE if refused items are left out."""
         if self.where == LEFT_OUT:
             return ErrorCode.NONE
         return self.refusal or self.rights[-1].refusal

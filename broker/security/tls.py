@@ -1,10 +1,10 @@
-"""How each listener encrypts: one `ssl.SSLContext` from its settings, renewed while the broker runs.
+"""The encryption of each listener: one `ssl.SSLContext` from its settings, renewed while the broker runs.
 
 A listener's terms change when its stores are altered (`listener.name.NAME.ssl.keystore...`, KIP-226) or when their
-files are. Connections that are there keep the terms that they began with. What cannot be read, or says that the broker
-is somebody else, changes nothing: an alteration is refused, a file is told of in the log.
+files change. Existing connections keep the terms that they began with. A store that cannot be read, or that would
+change the broker's name, changes nothing: an alteration is refused, a bad file is logged.
 
-Reading stores takes long (a password is made into a key by many rounds of hashing): a thread does it, but at the start.
+Reading stores takes long (many rounds of hashing turn a password into a key): a thread does it, except at the start.
 
 Source: KIP-226 (dynamic stores), KIP-651 (PEM), KIP-684 (client certificates beside SASL), KIP-1119 (changes of names).
 """
@@ -40,7 +40,7 @@ from barnabas.client.keystores.stores import (
     read_trusted,
 )
 
-# How often the broker looks whether the files of a store have changed.
+# How often the broker checks whether the files of a store have changed.
 WATCH_SECONDS = 3.0
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _FILES = ("ssl.keystore.location", "ssl.truststore.location")
@@ -56,14 +56,14 @@ class Who(NamedTuple):
 
 @dataclass(frozen=True)
 class TlsTerms:
-    """What a connection of a listener begins with."""
+    """The TLS settings with which a connection of a listener begins."""
 
     context: ssl.SSLContext
     mapping: PrincipalMapping
-    names_clients: bool  # whether a certificate says who the client is, rather than SASL
+    names_clients: bool  # whether a certificate identifies the client, rather than SASL
 
     def principal(self, certificate: bytes | None) -> Principal:
-        """Who a client is, by its certificate in DER. Raises NoRuleFits, DerError."""
+        """The principal of a client's certificate (DER). Raises NoRuleFits, DerError."""
         if certificate is None or not self.names_clients:
             return ANONYMOUS
         return Principal("User", self.mapping.name_of(distinguished_names.subject_of(certificate)))
@@ -72,10 +72,10 @@ class TlsTerms:
 @dataclass(frozen=True)
 class _Loaded:
     values: Mapping[str, Any]  # of the listener's keys
-    files: tuple[object, ...]  # what told one state of its files from another
+    files: tuple[object, ...]  # identifies the state of its files
     terms: TlsTerms
     who: tuple[Who, ...]
-    certificates: str  # that it shows, as PEM
+    certificates: str  # the broker's, as PEM
 
 
 class TlsListeners:
@@ -86,7 +86,7 @@ class TlsListeners:
         others = [config.http] if config.http is not None else []
         self._listeners = [each for each in [*config.listeners, *others] if each.protocol.is_encrypted]
         self._loaded: dict[str, _Loaded] = {}
-        self._prepared: dict[str, _Loaded] = {}  # read for an alteration that is not in force yet
+        self._prepared: dict[str, _Loaded] = {}  # read for an alteration that is not yet in force
         self._refused: dict[str, tuple[object, ...]] = {}  # states of files that could not be used
         self._wake = trio.Event()
 
@@ -94,15 +94,15 @@ class TlsListeners:
         return bool(self._listeners)
 
     def certificates(self, listener: str) -> str:
-        """Those that a listener shows, as PEM."""
+        """The certificates that a listener shows, as PEM."""
         return self._loaded[listener].certificates
 
     def terms(self, listener: str) -> TlsTerms:
-        """What a new connection of a listener begins with."""
+        """The terms for a new connection of a listener."""
         return self._loaded[listener].terms
 
     def settings_changed(self) -> None:
-        """Put the settings into force. Raises ConfigError at a start with stores that cannot be used."""
+        """Put the settings into force. At a start, raises ConfigError for stores that cannot be used."""
         for listener in self._listeners:
             values = self._values(listener.name)
             loaded, prepared = self._loaded.get(listener.name), self._prepared.pop(listener.name, None)
@@ -157,7 +157,7 @@ class TlsListeners:
 
 
 def _state(values: Mapping[str, Any]) -> tuple[object, ...]:
-    """What tells one state of a listener's files from another."""
+    """A value that changes when a listener's files change."""
     found: list[object] = []
     for name in _FILES:
         try:
@@ -169,7 +169,7 @@ def _state(values: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _renew(listener: Listener, values: Mapping[str, Any], before: _Loaded) -> _Loaded:
-    """The terms by new stores, if the broker stays who it was. Raises ConfigError."""
+    """The terms from new stores, if the broker keeps its name. Raises ConfigError."""
     loaded = _load(listener, values)
     with _told(listener):
         _check_same(values, before.who, loaded.who)
@@ -202,7 +202,7 @@ def _context(values: Mapping[str, Any], identities: Sequence[Identity]) -> ssl.S
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    context.num_tickets = 0  # of TLS 1.3: clients keep their connections, and a ticket costs more than it saves
+    context.num_tickets = 0  # TLS 1.3 tickets: clients keep their connections, and a ticket costs more than it saves
     cipher_suites.choose(context, values[cipher_suites.KEY])
     for identity in identities:
         load_identity(context, identity)
@@ -214,13 +214,13 @@ def _context(values: Mapping[str, Any], identities: Sequence[Identity]) -> ssl.S
             raise StoreError(
                 f"ssl.client.auth={asked} needs certificates to trust: name a file with ssl.truststore.location"
             )
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, each trusted one is trusted by itself
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, each certificate is trusted on its own
         context.load_verify_locations(cadata=b"".join(trusted))
     return context
 
 
 def _check_same(values: Mapping[str, Any], before: Sequence[Who], after: Sequence[Who]) -> None:
-    """Raises ConfigError if a renewed key store says that the broker is somebody else."""
+    """Raises ConfigError if a renewed key store changes the broker's name."""
     if len(before) != len(after):
         raise StoreError(f"the key store has {len(after)} keys in place of {len(before)}; restart to use it")
     for old, new in zip(sorted(before, key=_subject), sorted(after, key=_subject), strict=True):

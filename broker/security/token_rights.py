@@ -1,4 +1,4 @@
-"""Who may ask for delegation tokens, see them and change them.
+"""Which clients may ask for delegation tokens, see them and change them.
 
 Source: KIP-48, KIP-373.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def may_ask(context: Context) -> bool:
-    """Only who has proved to be somebody, and not by a token: one token must not make another."""
+    """Whether a client may ask for a token: it must have logged in, and not by a token."""
     connection = context.connection
     login = connection.login
     if login is not None and login.by_token:
@@ -28,7 +28,7 @@ def may_ask(context: Context) -> bool:
 
 
 def may_see(context: Context, token: Token) -> bool:
-    """Its owner, who asked for it, its renewers, and whom the ACLs name."""
+    """Whether a client may see a token: its owner, its requester, its renewers, and clients allowed by ACLs."""
     return (
         token.is_of(str(context.principal))
         or context.may(DESCRIBE_TOKEN, token.id, quiet=True)
@@ -45,9 +45,9 @@ async def token_to_change(
     *,
     removes: bool = False,
 ) -> Token:
-    """The token of an HMAC, if the client may renew it or end it. Raises KafkaError.
+    """The token of an HMAC, if the client may renew or end it. Raises KafkaError.
 
-    One that is over can only be removed (`removes`).
+    An expired token can only be removed (`removes`).
     """
     if not may_ask(context):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

@@ -1,7 +1,7 @@
-"""Which metrics clients are to push (KIP-714): the keys of a client-metrics resource, and whom it is for.
+"""Which metrics clients are to push (KIP-714): the keys of a client-metrics resource, and the clients it applies to.
 
-A subscription has the prefixes of the metrics that are wanted, how often, and patterns for the clients that are meant.
-A client pushes what all subscriptions that fit it want, as often as the quickest of them.
+A subscription has the prefixes of the wanted metrics, an interval, and patterns for clients. A client pushes the
+metrics of all subscriptions that match it, at the shortest of their intervals.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barnabas.broker.settings.keys import ConfigError, ConfigKey
 from barnabas.wire.patterns import PatternError, pattern
 
 INTERVAL_MS = 300_000
-#: What a pattern may be about.
+#: The attributes of a client that a pattern may match.
 SELECTORS = (
     *("client_instance_id", "client_id", "client_software_name", "client_software_version"),
     *("client_source_address", "client_source_port"),
@@ -44,7 +44,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a client is asked for. `id` is another number when that is something else."""
+    """The metrics that a client is asked for. `id` changes when they do."""
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -56,7 +56,7 @@ class Subscription:
 
 
 def check(configs: Mapping[str, str]) -> None:
-    """Raises ConfigError for values of a client-metrics resource that cannot be."""
+    """Raises ConfigError for invalid values of a client-metrics resource."""
     for name, value in configs.items():
         KEYS[name].parse(value)
     if "match" in configs:
@@ -64,7 +64,7 @@ def check(configs: Mapping[str, str]) -> None:
 
 
 def _matches(text: str) -> dict[str, str]:
-    """Patterns by what they are about. Raises ConfigError."""
+    """Patterns by attribute. Raises ConfigError."""
     found = {}
     for pair in (each.strip() for each in text.split(",") if each.strip()):
         name, equals, given = pair.partition("=")
@@ -83,9 +83,9 @@ def _matches(text: str) -> dict[str, str]:
 
 
 def subscription(resources: Iterable[Mapping[str, str]], client: Mapping[str, str]) -> Subscription:
-    """What a client is asked for by the resources that fit it; `client` has a value for each of SELECTORS.
+    """The subscription of a client from the resources that match it; `client` has a value for each of SELECTORS.
 
-    A client that none fits is asked for nothing, and asks again after the usual time.
+    A client that no resource matches is asked for nothing, and asks again after the usual time.
     """
     metrics: set[str] = set()
     intervals = []
@@ -94,5 +94,5 @@ def subscription(resources: Iterable[Mapping[str, str]], client: Mapping[str, st
             metrics.update(name.strip() for name in configs.get("metrics", "").split(",") if name.strip())
             intervals.append(int(configs.get("interval.ms", INTERVAL_MS)))
     if "*" in metrics:
-        metrics = {""}  # a prefix of all
+        metrics = {""}  # the prefix of all metrics
     return Subscription(tuple(sorted(metrics)), min(intervals, default=INTERVAL_MS))

@@ -1,8 +1,8 @@
 """Configuration: Kafka's `server.properties` keys, with types, defaults, bounds and what topics inherit.
 
 The two tables are the single source: parsing, validation, DescribeConfigs, AlterConfigs and the docs come from them.
-Their second part, keys of Kafka that have no effect here, stands in `broker.settings.unused_keys`.
-An unknown key warns, as in Kafka; a value that cannot be served refuses to start with the reason and the remedy.
+Their second part, Kafka's keys without an effect here, is in `broker.settings.unused_keys`.
+An unknown key logs a warning, as in Kafka. A value that cannot be served stops the start, with the reason and remedy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from barnabas.wire.streams.keys import STATES
 # Of log.cleaner.io.buffer.load.factor and log.cleaner.io.buffer.size: Kafka takes any value.
 _MOST_LOAD, _LEAST_READ = 0.99, 4096
 VALUE_FORMATS = ("raw", "json", "csv", "avro")
-# Of offsets.storage: the names, and whether the log has the offsets.
+# The values of offsets.storage, and whether the log has the offsets.
 _STORAGES = {"kafka": True, "ads": True, "zookeeper": False}
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -385,28 +385,28 @@ TOPIC = _keys([
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """A key of `server.properties` by its name, which may be that of one listener. None if there is no such key."""
+    """A key of `server.properties` by its name, perhaps of one listener. None if there is no such key."""
     key = BROKER.get(name)
     if key is None and (of_listener := scoped(name, BROKER)) is not None:
         return of_listener.key
     return key
 
 
-# The keys of the same limit in coarser units, and their milliseconds.
+# Keys for the same limit in coarser units, with the milliseconds of the unit.
 _COARSER = {
     "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
 }
 
 
-# Keys of Kafka that ask for what is not served: refuse rather than pretend.
+# Kafka's keys for features that are not served: refuse rather than pretend.
 _UNSERVED = {
     "remote.log.storage.system.enable": "tiered storage is not supported; remove remote.log.storage.system.enable",
 }
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A Java properties file. Raises ConfigError if the file cannot be read."""
+    """Read a Java properties file. Raises ConfigError if the file cannot be read."""
     try:
         return parse_properties(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -416,7 +416,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 class OffsetStores(NamedTuple):
-    """Which places have committed offsets."""
+    """The places where committed offsets are kept."""
 
     log: bool
     zookeeper: bool
@@ -425,7 +425,7 @@ class OffsetStores(NamedTuple):
 class BrokerConfig:
     """The broker's settings: `config["log.dir"]`. Static values from the file and the command line, dynamic on top.
 
-    Raises ConfigError for values that cannot be served; `unknown` lists the keys that mean nothing here.
+    Raises ConfigError for values that cannot be served; `unknown` lists the unknown keys.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -457,7 +457,7 @@ class BrokerConfig:
         return {key.name: first or "", **stored}
 
     def unused(self) -> list[str]:
-        """Of the keys that are set, those that have no effect here."""
+        """The keys that are set and have no effect here."""
         return sorted([*self._internal, *(name for name in self.static if name in BROKER and not BROKER[name].used)])
 
     def __getitem__(self, name: str) -> Any:
@@ -467,9 +467,9 @@ class BrokerConfig:
         return self.static.get(name, BROKER[name].default)
 
     def of(self, listener: str, name: str, mechanism: str = "", *, dynamic: Mapping[str, Any] | None = None) -> Any:
-        """A key's value for one listener, or for one SASL mechanism of it: the most special one that is set.
+        """A key's value for a listener, or for one of its SASL mechanisms: the most specific one that is set.
 
-        With `dynamic`, what it would be under other dynamic settings.
+        With `dynamic`, the value under these dynamic settings instead.
         """
         names = [scoped_name(listener, name, mechanism)] if mechanism else []
         names.append(scoped_name(listener, name))
@@ -480,7 +480,7 @@ class BrokerConfig:
         return self[name]
 
     def jaas_of(self, listener: str, mechanism: str) -> JaasEntry | None:
-        """The JAAS text of one mechanism of a listener: Kafka takes none that is for all. Raises ConfigError."""
+        """The JAAS text of one mechanism of a listener: Kafka accepts none for all of them. Raises ConfigError."""
         name = scoped_name(listener, "sasl.jaas.config", mechanism)
         text = self.dynamic.get(name, self.static.get(name))
         if text is None:
@@ -504,7 +504,7 @@ class BrokerConfig:
         }
 
     def offset_stores(self, dynamic: Mapping[str, Any] | None = None) -> OffsetStores:
-        """Where offsets are now, or with other dynamic settings."""
+        """Where offsets are kept now, or would be with other dynamic settings."""
         values = {**self.static, **(self.dynamic if dynamic is None else dynamic)}
         is_known = bool(self["zookeeper.connect"])
         if not _STORAGES[values.get("offsets.storage", "kafka").lower()]:
@@ -512,7 +512,7 @@ class BrokerConfig:
         return OffsetStores(log=True, zookeeper=is_known and values.get("dual.commit.enabled", is_known))
 
     def check_offset_stores(self, given: Mapping[str, Any]) -> None:
-        """Raises ConfigError for settings that ask for a ZooKeeper that nobody has named."""
+        """Raises ConfigError for settings that need a ZooKeeper if none is configured."""
         if self["zookeeper.connect"]:
             return
         remedy = "set zookeeper.connect=HOST:PORT/CHROOT in the config file"
@@ -535,7 +535,7 @@ class BrokerConfig:
         return Path(several[0])
 
     def _for_clients(self, key: str) -> list[Listener]:
-        """The listeners of a key without the controller's: there is no quorum, and clients are not served there."""
+        """The listeners of a key except the controller's: there is no quorum, and clients are not served there."""
         hidden = {name.upper() for name in self["controller.listener.names"]}
         return [one for one in (parse_listener(text, key) for text in self[key]) if one.name not in hidden]
 
@@ -562,7 +562,7 @@ class BrokerConfig:
                 raise ConfigError(f"advertised.listeners cannot name {named}: give a host that clients can reach")
 
     def advertised_for(self, name: str, bound: Listener) -> Listener:
-        """Where clients of a listener are sent: the advertised address, else where it is bound."""
+        """The address announced to clients of a listener: the advertised one, else the bound one."""
         for listener in self.advertised or ():
             if listener.name == name:
                 return listener if listener.port else Listener(name, listener.host, bound.port)
@@ -570,7 +570,7 @@ class BrokerConfig:
         return Listener(name, host, bound.port)
 
     def group_config(self) -> GroupConfig:
-        """What the group coordinator needs."""
+        """The settings of the group coordinator."""
         return GroupConfig(
             group_min_session_timeout_ms=self["group.min.session.timeout.ms"],
             group_max_session_timeout_ms=self["group.max.session.timeout.ms"],
@@ -583,7 +583,7 @@ class BrokerConfig:
         )
 
     def transaction_config(self) -> TransactionConfig:
-        """What the transaction coordinator needs."""
+        """The settings of the transaction coordinator."""
         cleanup_interval = self["transaction.remove.expired.transaction.cleanup.interval.ms"]
         return TransactionConfig(
             transaction_max_timeout_ms=self["transaction.max.timeout.ms"],
@@ -594,12 +594,12 @@ class BrokerConfig:
         )
 
     def cleaner_throttle(self, unset: Callable[[], float] = lambda: FULL_SPEED) -> Throttle:
-        """The limit of all the log cleaner's threads; it follows the setting. While none is set, it is `unset`."""
+        """The limit for all threads of the log cleaner; it follows the setting, or `unset` while none is set."""
         name = "log.cleaner.io.max.bytes.per.second"
         return Throttle(lambda: float(self[name]) if self[name] != BROKER[name].default else unset())
 
     def cleaner_settings(self, throttle: Throttle) -> CleanerSettings:
-        """What the log cleaner needs."""
+        """The settings of the log cleaner."""
         threads = self["log.cleaner.threads"]
         return CleanerSettings(
             enabled=self["log.cleaner.enable"],
@@ -629,7 +629,7 @@ class BrokerConfig:
         return key.default, SOURCE_DEFAULT
 
     def _coarse(self, synonym: str) -> int | None:
-        """The same limit in a coarser unit, if the operator set it."""
+        """The limit from a key with a coarser unit, if the operator has set one."""
         for name, scale in _COARSER.get(synonym, ()):
             value = self.static.get(name)
             if value is not None:

@@ -1,6 +1,6 @@
 """A configuration key: its type and bounds, how its value is read from text and shown again.
 
-`broker.settings.config` has the keys that are served, `broker.settings.unused_keys` those of Kafka that are accepted
+`broker.settings.config` has the keys that are served, `broker.settings.unused_keys` Kafka's keys that are accepted
 without effect.
 """
 
@@ -41,7 +41,7 @@ SOURCE_CLIENT_METRICS = 7
 class ConfigKey:
     """One configuration key. `synonym` is the broker key that gives a topic key its default.
 
-    One that is not `used` is Kafka's: it is read, described and kept, and has no effect here.
+    A key that is not `used` is read, described and kept as in Kafka, but has no effect here.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ConfigKey:
 
     @property
     def sensitive(self) -> bool:
-        """Whether nobody is shown the value."""
+        """Whether the value is never shown."""
         return self.type == "password"
 
     def parse(self, text: str) -> Any:
@@ -101,7 +101,7 @@ class ConfigKey:
         return text
 
     def show(self, value: Any) -> str | None:
-        """A value as Kafka prints it; none of a secret."""
+        """A value as Kafka prints it; None for a secret."""
         if value is None or self.sensitive:
             return None
         if isinstance(value, bool):

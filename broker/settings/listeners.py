@@ -1,4 +1,4 @@
-"""What the broker listens on: names, addresses and security protocols, and the keys that one listener alone has.
+"""The broker's listeners: names, addresses and security protocols, and the keys of a single listener.
 
 Source: KIP-103 (names of listeners), KIP-226 (`listener.name.NAME.KEY`, `listener.name.NAME.MECHANISM.KEY`).
 """
@@ -15,7 +15,7 @@ from barnabas.broker.settings.keys import ConfigError, ConfigKey
 
 
 class Protocol(StrEnum):
-    """How bytes go over a listener's connections, and whether a client says who it is."""
+    """Whether a listener's connections are encrypted, and whether clients log in."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -45,15 +45,15 @@ class Listener:
         return f"{self.name}://{host}:{self.port}"
 
 
-#: The listener at which only nodes ask each other. No configuration can have a listener of this name.
+#: The listener for requests between nodes. No configured listener can have this name.
 NODES = "(nodes)"
-#: The name of the HTTP listener, by which it has settings of its own.
+#: The name of the HTTP listener in settings of its own.
 HTTP = "HTTP"
 _URL = re.compile(r"(?:(?P<scheme>https?)://)?(?P<host>\[[0-9a-fA-F:.%]*\]|[^\[\]:/]*):(?P<port>\d{1,5})/?$")
 
 
 def parse_http(text: str) -> Listener:
-    """[http://|https://]HOST:PORT. Raises ConfigError with the form that is expected."""
+    """Parse [http://|https://]HOST:PORT. Raises ConfigError with the expected form."""
     found = _URL.match(text)
     if not found or int(found["port"]) > 65535:
         expected = "expected HOST:PORT or https://HOST:PORT, as in 127.0.0.1:9644"
@@ -66,7 +66,7 @@ _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9a-fA-F:.%]*\
 
 
 def parse_listener(text: str, key: str) -> Listener:
-    """NAME://HOST:PORT, of whatever protocol. Raises ConfigError with the form that is expected."""
+    """Parse NAME://HOST:PORT of any protocol. Raises ConfigError with the expected form."""
     found = _LISTENER.match(text)
     if not found or int(found["port"]) > 65535:
         raise ConfigError(f"Invalid value {text!r} for {key}: expected NAME://HOST:PORT")
@@ -90,7 +90,7 @@ def parse_protocols(text: str) -> dict[str, Protocol]:
 
 
 class Scoped(NamedTuple):
-    """A key that only one listener has, perhaps only for one SASL mechanism of it."""
+    """A key of a single listener, perhaps of one of its SASL mechanisms."""
 
     listener: str
     mechanism: str
@@ -98,9 +98,9 @@ class Scoped(NamedTuple):
 
 
 def scoped(name: str, keys: Mapping[str, ConfigKey]) -> Scoped | None:
-    """What `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY` means; None for any other key.
+    """Parse `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY`; None for any other key.
 
-    A listener's name may have dots: the longest key that fits is taken.
+    A listener's name may have dots: the longest key that matches is taken.
     """
     if not name.startswith("listener.name."):
         return None

@@ -1,6 +1,6 @@
 """BROKER_LOGGER resources: the level of the broker's log, by the names that Kafka gives to levels (KIP-412).
 
-There is one log, which `root` names. A level that is set holds until the broker stops, as in Kafka.
+There is one log, named `root`. A level holds until the broker stops, as in Kafka.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from barnabas.wire.logfmt import LEVELS
 
 ROOT = "root"
 SET, DELETE = 0, 1
-#: Kafka's levels, and ours; of those that come to the same the first is shown.
+#: Kafka's levels and ours. If several of Kafka's map to one of ours, the first is shown.
 _OURS = {"DEBUG": "debug", "TRACE": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error", "FATAL": "error"}
 
 
 def level(log: EventLog) -> str:
-    """The level of the log, as Kafka calls it."""
+    """The level of the log, by Kafka's name."""
     return next(name for name, ours in _OURS.items() if LEVELS[ours] == log.level)
 
 
 def check_name(node_id: int, name: str) -> None:
-    """Raises KafkaError for another resource than this broker."""
+    """Raises KafkaError if the resource is not this broker."""
     if name != str(node_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but got {name!r}")
 

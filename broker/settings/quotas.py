@@ -1,6 +1,6 @@
-"""Client quotas (KIP-13, KIP-546): which entity has which. `broker.quotas` enforces them.
+"""Client quotas (KIP-13, KIP-546): the quotas of each entity. `broker.quotas` enforces them.
 
-An entity is a user, a client id, both, or an address; the name None stands for all that have no quota of their own.
+An entity is a user, a client id, both, or an address; the name None means all without a quota of their own.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LONG, DOUBLE, INT = 2**63, math.inf, 2**31
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 REQUESTS, MUTATIONS = "request_percentage", "controller_mutation_rate"
 CONNECTIONS = "connection_creation_rate"
-#: The keys of each kind of entity, and what a value must be less than. Only a double may have a fraction.
+#: The keys of each kind of entity, and the upper bound of their values. Only a double may have a fraction.
 OF_CLIENTS = {PRODUCER: LONG, CONSUMER: LONG, REQUESTS: DOUBLE, MUTATIONS: DOUBLE}
 OF_ADDRESSES: dict[str, float] = {CONNECTIONS: INT}
-#: A client can make up any number of names; more than this are not kept.
+#: The most entities kept, as clients can make up any number of names.
 MAX_ENTITIES = 10_000
 MAX_NAME = 1000
 
@@ -30,7 +30,7 @@ Entity = tuple[tuple[str, str | None], ...]
 
 
 class Component(NamedTuple):
-    """Of a filter: entities that have a name of this type, which `match` says."""
+    """A part of a filter: entities with a name of this type, which `match` restricts."""
 
     type: str
     how: int
@@ -42,7 +42,7 @@ class ClientQuotas:
 
     def __init__(self) -> None:
         self.of: dict[Entity, dict[str, float]] = {}
-        #: Another number when there are other quotas.
+        #: A number that changes when quotas do.
         self.version = 0
         self._of_clients = self._of_addresses = 0
         #: Whether there is any quota of users or client ids, and of addresses.
@@ -67,7 +67,7 @@ class ClientQuotas:
             del self.of[entity]
 
     def records(self) -> Iterator[ClientQuotaRecord]:
-        """All of them, as they are written."""
+        """The records of all quotas."""
         for entity, values in self.of.items():
             for key, value in values.items():
                 yield record(list(entity), key, value)
@@ -75,7 +75,7 @@ class ClientQuotas:
     def matching(
         self, components: list[Component], strict: bool
     ) -> Iterator[tuple[Entity, Mapping[str, float]] | None]:
-        """The entities that a filter finds; None for each that it does not, for who counts the steps."""
+        """The entities that a filter finds; None for each other one, so that callers can count steps."""
         for entity, values in list(self.of.items()):
             names = dict(entity)
             found = all(c.type in names and _matches(c, names[c.type]) for c in components)
@@ -83,7 +83,7 @@ class ClientQuotas:
 
 
 def entity_of(names: Iterable[tuple[str, str | None]]) -> Entity:
-    """An entity in the one order."""
+    """An entity with its names in a fixed order."""
     return tuple(sorted(names))
 
 
@@ -94,7 +94,7 @@ def _matches(component: Component, name: str | None) -> bool:
 
 
 def check_filter(components: list[Component]) -> None:
-    """Raises KafkaError for a filter that makes no sense."""
+    """Raises KafkaError for an invalid filter."""
     types = [component.type for component in components]
     for component in components:
         if not component.type:
@@ -155,6 +155,6 @@ def check_value(names: list[tuple[str, str | None]], key: str, value: float) -> 
 
 
 def record(names: list[tuple[str, str | None]], key: str, value: float | None) -> ClientQuotaRecord:
-    """The change of one quota; None removes it."""
+    """The record that changes one quota; None removes it."""
     entity = [QuotaEntity(*each) for each in names]
     return ClientQuotaRecord(entity, key, 0.0 if value is None else value, value is None)

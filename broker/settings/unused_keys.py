@@ -1,8 +1,8 @@
 """Kafka's configuration keys that have no effect here: accepted, checked, kept and described, so that its tools work.
 
-What a key would change is not there (threads, replication), or is not served yet. A value that asks for something that
-is missing, rather than for more or less of it, is refused. Types, defaults and changeability are those that Apache
-Kafka 4.3.1 describes.
+The subject of such a key does not exist here (threads, replication), or is not served yet. A value that only tunes it
+is accepted; a value that asks for something missing is refused. Types, defaults and changeability are those that
+Apache Kafka 4.3.1 describes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _rows(why: str, table: str) -> Iterator[ConfigKey]:
 
 
 def _only(name: str, kind: str, default: Any, missing: str, *, dynamic: bool = False) -> ConfigKey:
-    """A key of which no other value than the default can be served."""
+    """A key for which only the default can be served."""
 
     def check(value: Any) -> None:
         if value not in (default, "", ()):
@@ -54,7 +54,7 @@ def _alone(name: str) -> ConfigKey:
 
 
 def one_replica(value: int) -> None:
-    """Raises ConfigError for a replication factor that one broker cannot give."""
+    """Raises ConfigError for a replication factor that one broker cannot provide."""
     if value not in (-1, 1):
         raise ConfigError(f"Replication factor {value} is not possible: this cluster has one broker")
 

@@ -1,6 +1,6 @@
-"""What operators ask: DescribeTransactions, ListTransactions (KIP-664, KIP-994, KIP-1152).
+"""The requests of operators: DescribeTransactions, ListTransactions (KIP-664, KIP-994, KIP-1152).
 
-Both give their answer piece by piece, so that whoever runs them can let others have their turn in between.
+Both give their answer piece by piece, so that the caller can let other tasks run in between.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _STATES = {status.told: status for status in Status}
 
 
 class TransactionAdmin:
-    """Reads; changes nothing."""
+    """Answers from the coordinator's state; changes nothing."""
 
     def __init__(self, shards: TransactionShards, wall_ms: Callable[[], int]) -> None:
         self._shards = shards
         self._wall_ms = wall_ms
 
     def describe(self, transactional_ids: Sequence[str]) -> Iterator[Described]:
-        """DescribeTransactions: what is known of each id."""
+        """DescribeTransactions: the state of each id."""
         for transactional_id in transactional_ids:
             try:
                 _, transaction = self._shards.find(transactional_id)
@@ -51,7 +51,7 @@ class TransactionAdmin:
             )
 
     def list(self, request: ListTransactionsRequest) -> Iterator[ListTransactionsResponse]:
-        """ListTransactions: the one answer after each id that was looked at, complete at the end."""
+        """ListTransactions: yields the same answer after each id; it is complete at the end."""
         if any(not shard.is_loaded for shard in self._shards.by_partition.values()):
             yield ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return

@@ -1,10 +1,10 @@
-"""From a decision to its end: the outcome is written, then a marker into every partition, then that all have it.
+"""Complete a transaction: write the outcome, then a marker into every partition, then that all markers are written.
 
     PrepareCommit, PrepareAbort is durable -> a marker is durable in each partition -> CompleteCommit, CompleteAbort
 
 The client is answered after the first step: nothing can change the outcome from there on. A marker that fails is tried
-again, for as long as its partition exists. After a restart all markers of a decided transaction are written again,
-which changes nothing where they are.
+again for as long as its partition exists. After a restart all markers of a decided transaction are written again; where
+a marker exists, that changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
-# Markers that are written before others have their turn.
+# The number of markers written before other tasks have their turn.
 _AT_ONCE = 50
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.1, 30.0
 
@@ -52,7 +52,7 @@ class Completion:
         self._pump_again = deadlines.new(self._pump)
 
     def decide(self, shard: TransactionShard, transaction: Transaction, prepared: State, done: Done) -> None:
-        """Write the outcome; `done` hears when it is durable or has failed."""
+        """Write the outcome; `done` is called when it is durable or has failed."""
 
         def decided(error: ErrorCode) -> None:
             done(error)
@@ -66,12 +66,12 @@ class Completion:
         self.decide(shard, transaction, transaction.state.fenced(self._wall_ms()), done)
 
     def timed_out(self, shard: TransactionShard, transaction: Transaction) -> None:
-        """Its transaction has taken longer than its producer has said."""
+        """Abort a transaction that has taken longer than its producer's timeout."""
         if not self._shards.has(shard) or transaction.state.status is not Status.ONGOING:
             return
         state, deadline = transaction.state, transaction.deadline
         assert deadline is not None
-        deadline.set(self._deadlines.clock() + 1.0)  # if it does not end now
+        deadline.set(self._deadlines.clock() + 1.0)  # in case it does not end now
         if transaction.is_busy:
             return
 
@@ -88,7 +88,7 @@ class Completion:
         self.abort(shard, transaction, told)
 
     def go_on(self, shard: TransactionShard, transaction: Transaction) -> None:
-        """Tell every partition of a decided transaction."""
+        """Write the markers of a decided transaction into all its partitions."""
         state = transaction.state
         transaction.left = set(state.partitions)
         if not transaction.left:
@@ -99,7 +99,7 @@ class Completion:
             self._pump()
 
     def _pump(self) -> None:
-        """Write some of the markers that wait; the rest when others have had their turn."""
+        """Write some of the waiting markers; the rest after other tasks have had their turn."""
         with self._outbox:
             for _ in range(min(_AT_ONCE, len(self._queue))):
                 if not self._queue:
@@ -122,7 +122,7 @@ class Completion:
                 if not self._is_open(shard, transaction, state):
                     return
                 if error and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    # Of a node that does not answer, one line tells of all its markers.
+                    # If a node does not answer, one other log line covers all its markers.
                     level = logging.DEBUG if error == ErrorCode.NETWORK_EXCEPTION else logging.WARNING
                     log.log(
                         level,
@@ -161,6 +161,6 @@ class Completion:
         self._shards.write(shard, transaction, state.completed(self._wall_ms()), completed)
 
     def _later(self, wait: float, call: Callable[[float], None]) -> None:
-        """Call after a while, with how long to wait after that."""
+        """Call `call` after `wait` seconds, with the time to wait if it fails again."""
         at = self._deadlines.clock() + wait
         self._deadlines.at(at, lambda: call(min(wait * 2, LAST_RETRY_SECONDS)))

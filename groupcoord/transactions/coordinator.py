@@ -4,11 +4,11 @@ It is a state machine without I/O, like the group coordinator: time comes from a
 to `Markers`, answers to the reply that came with the request. All calls are made from one thread.
 
     producers    InitProducerId
-    requests     AddPartitionsToTxn, AddOffsetsToTxn, EndTxn; what Produce and TxnOffsetCommit ask
-    completion   from a decision to its end: markers in all partitions
+    requests     AddPartitionsToTxn, AddOffsetsToTxn, EndTxn; the checks for Produce and TxnOffsetCommit
+    completion   from the decision to the markers in all partitions
     admin        DescribeTransactions, ListTransactions
-    expiry       ids that nobody uses
-    shard        which id is where, and the way to its log
+    expiry       ids that are no longer used
+    shard        the partition of each id, and writes to its log
     state        one id's states, and the steps between them
 """
 
@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 class TransactionCoordinator:
     """All transactional ids that this broker coordinates; one object per broker.
 
-    `clock` gives monotonic seconds, `wall_ms` the time that records are stamped with; `group_partition_of` says in
-    which partition of `__consumer_offsets` a group is, or raises KafkaError where nobody knows.
+    `clock` gives monotonic seconds, `wall_ms` the timestamp for records; `group_partition_of` gives the partition of
+    `__consumer_offsets` for a group, or raises KafkaError if that is not known.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TransactionCoordinator:
         )
         self._completion = completion = Completion(shards, markers, deadlines, outbox, wall_ms)
         self._expiry = Expiry(config, shards, deadlines, outbox, wall_ms)
-        # The requests, by their handlers' names: the parts' own methods, so that no call stands between.
+        # The request handlers: the methods of the parts themselves, which saves a call.
         self.init_producer_id = Producers(config, shards, completion, new_producer_id, outbox, wall_ms).init
         requests = TransactionRequests(
             config, shards, completion, topics, group_partition_of, new_producer_id, outbox, wall_ms
@@ -77,9 +77,9 @@ class TransactionCoordinator:
         self.describe, self.list = admin.describe, admin.list
 
     def partition_of(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that an id belongs to: what FindCoordinator looks up.
+        """The partition of `__transaction_state` for an id, as FindCoordinator looks it up.
 
-        The topic's own count decides: the configured one is only what a new topic would get.
+        The topic's own partition count decides; the configured count is only for a new topic.
         """
         topic = self._topics.by_name(TRANSACTIONS_TOPIC)
         count = self._config.transaction_state_log_num_partitions if topic is None else topic.partitions
@@ -88,7 +88,7 @@ class TransactionCoordinator:
     def begin_load(self, partition: int) -> TransactionShard:
         """This broker has become the owner; until `finish_load` its ids answer COORDINATOR_LOAD_IN_PROGRESS.
 
-        What is returned names this loading to `finish_load`.
+        The result is passed to `finish_load` when the load is done.
         """
         self.unload(partition)
         shard = TransactionShard(partition, self._coordinator_epoch(partition))
@@ -96,12 +96,12 @@ class TransactionCoordinator:
         return shard
 
     def abandon_load(self, loading: TransactionShard) -> None:
-        """It could not be read: the partition counts as not owned."""
+        """The log could not be read: the partition counts as not owned."""
         if self.shards.has(loading):
             self.unload(loading.partition)
 
     def finish_load(self, loading: TransactionShard, image: TransactionImage) -> None:
-        """The log has been read to its end: go on with what was decided. Nothing happens if it was unloaded since."""
+        """The log was read to its end: complete the decided transactions. Does nothing if it was unloaded since."""
         shard = loading
         if not self.shards.has(shard) or shard.is_loaded:
             return
@@ -113,7 +113,7 @@ class TransactionCoordinator:
                 if state.status.is_prepared:
                     decided += 1
                     self._completion.go_on(shard, transaction)
-        level = logging.INFO if image.states else logging.DEBUG  # most partitions hold nothing
+        level = logging.INFO if image.states else logging.DEBUG  # most partitions are empty
         log.log(
             level,
             "partition %d loaded: %d transactional ids, %d transactions to complete",
@@ -123,7 +123,7 @@ class TransactionCoordinator:
         )
 
     def unload(self, partition: int) -> None:
-        """This broker no longer owns the partition. What waits is sent away with NOT_COORDINATOR."""
+        """This broker no longer owns the partition. Waiting requests get NOT_COORDINATOR."""
         shard = self.shards.by_partition.pop(partition, None)
         if shard is None:
             return

@@ -1,4 +1,4 @@
-"""Ids that no producer has used for `transactional.id.expiration.ms` are forgotten, and with them their epochs."""
+"""Forget ids that no producer has used for `transactional.id.expiration.ms`, and their epochs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from barnabas.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
-# Ids that are looked at, and forgotten, before others have their turn.
+# The number of ids checked, and of ids forgotten, before other tasks have their turn.
 _LOOKED_AT_ONCE, _FORGOTTEN_AT_ONCE = 5_000, 100
 
 
 class Expiry:
-    """Looks at all ids every transaction.remove.expired.transaction.cleanup.interval.ms, some at a time."""
+    """Checks all ids every transaction.remove.expired.transaction.cleanup.interval.ms, some at a time."""
 
     def __init__(
         self,
@@ -74,4 +74,4 @@ class Expiry:
 
 
 def _ignore(error: ErrorCode) -> None:
-    """What failed is tried again in the next round."""
+    """Ignore a failure: the next round tries again."""

@@ -1,4 +1,4 @@
-"""What the log of one `__transaction_state` partition says, read from its start to its end."""
+"""The content of one `__transaction_state` partition, read from its start to its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TransactionImage:
         self.states: dict[str, State] = {}
 
     def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
-        """One record. Raises ProtocolError for one that nobody can read."""
+        """Apply one record. Raises ProtocolError if it cannot be read."""
         said = parse_transaction(key, value)
         if said is None:
             return
@@ -25,4 +25,4 @@ class TransactionImage:
             self.states[transactional_id] = state
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Nothing here is written in a transaction."""
+        """Does nothing: no record of this log is written in a transaction."""

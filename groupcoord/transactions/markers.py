@@ -1,4 +1,4 @@
-"""What the coordinator asks of whoever writes markers into partitions."""
+"""The interface through which the coordinator has markers written into partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Markers(Protocol):
     ) -> None:
         """Call `done` once, when the marker is durable or has failed; perhaps before this returns.
 
-        UNKNOWN_TOPIC_OR_PARTITION says that the partition is gone for good. A marker that is repeated, or that comes
-        to a partition where the producer has nothing open, succeeds. After any other error it is tried again. One that
-        has not left yet is not written once it is not `wanted` any more, and `done` is not called.
+        UNKNOWN_TOPIC_OR_PARTITION says that the partition is gone for good. A repeated marker, or one for a partition
+        where the producer has nothing open, succeeds. After any other error the coordinator tries again. A marker that
+        waits to be sent is dropped, without a call of `done`, once it is no longer `wanted`.
         """

@@ -1,8 +1,8 @@
-"""InitProducerId with a transactional id: who is the producer of it now, and the end of the one before.
+"""InitProducerId with a transactional id: a new producer takes over, and the previous one is fenced.
 
-A new producer gets a higher epoch. If the one before has a transaction open, that is aborted first, and the new one is
-told CONCURRENT_TRANSACTIONS until it is done. A producer that says which id and epoch it has (KIP-360) is fenced if
-that is past; one that repeats its request is answered as before.
+A new producer gets a higher epoch. If the previous producer has a transaction open, that is aborted first, and the new
+one gets CONCURRENT_TRANSACTIONS until that is done. A producer that sends its id and epoch (KIP-360) is fenced if they
+are outdated. A repeated request gets the same answer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _FENCED_SINCE = 4  # PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
 
 
 class NewProducerId(Protocol):
-    """Where producer ids come from, each given once."""
+    """The source of producer ids. Each id is given once."""
 
     def __call__(self, given: Callable[[int | KafkaError], None]) -> None:
-        """Call `given` once, with an id or with why there is none; perhaps before this returns."""
+        """Call `given` once, with an id or the error; perhaps before this returns."""
 
 
 class Asked(NamedTuple):
-    """What one request wants: no expected id and epoch stands for a producer that has none."""
+    """What one request asks for. A producer without an id and epoch has none expected."""
 
     transactional_id: str
     timeout_ms: int
@@ -68,7 +68,7 @@ class Producers:
         client: str = NOBODY,
         reply: Callable[[InitProducerIdResponse], None],
     ) -> None:
-        """InitProducerId. The reply is called when the epoch is durable; the id counts to the client's share."""
+        """InitProducerId. The reply is called when the epoch is durable; the id counts towards the client's share."""
 
         def answer(error: ErrorCode, state: State | None = None) -> None:
             code = told(error)
@@ -107,7 +107,7 @@ class Producers:
 
         def given(producer_id: int) -> None:
             found = shard.transactions.get(asked.transactional_id)
-            if found is None:  # else somebody else was quicker
+            if found is None:  # else another request was quicker
                 self._shards.check_room(client, size)
                 state = new_state(producer_id, asked.timeout_ms, self._wall_ms())
                 found = self._shards.add(shard, asked.transactional_id, state, client)
@@ -118,7 +118,7 @@ class Producers:
     def _with_new_id(
         self, shard: TransactionShard, then: Callable[[int], None], answer: Callable[[ErrorCode], None]
     ) -> None:
-        """Go on with a new producer id, or refuse."""
+        """Go on with the new producer id, or refuse the request."""
 
         def given(producer_id: int | KafkaError) -> None:
             with self._outbox:
@@ -160,7 +160,7 @@ class Producers:
     def _rotate(
         self, shard: TransactionShard, transaction: Transaction, asked: Asked, answer: Callable[..., None]
     ) -> None:
-        """The epochs of the producer id are used up: the next one."""
+        """Change to the next producer id, because the epochs of this one are used up."""
         transaction.is_busy = True
 
         def given(producer_id: int) -> None:

@@ -1,7 +1,7 @@
 """The records of `__transaction_state`: one for each transactional id, in Kafka's schemas.
 
-Key and value each begin with a 16-bit number: 0 in a key, in a value the version of its schema. A null value says that
-the id is forgotten. Written is version 1, which Kafka writes from transaction.version 1 on; version 0 is read as well.
+Key and value each begin with a 16-bit number: 0 in a key, the version of the schema in a value. A null value means that
+the id is forgotten. Version 1 is written, as by Kafka from transaction.version 1 on; version 0 is read as well.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _VERSION = 1
 
 
 def transaction_record(transactional_id: str, state: State | None) -> CoordinatorRecord:
-    """The record of a state, or with none the one that forgets the id."""
+    """The record of a state; without a state, the one that forgets the id."""
     key = message_codec(TransactionLogKey, 0).build(TransactionLogKey(transactional_id=transactional_id))
     return CoordinatorRecord(_prefixed(_KIND, key), None if state is None else _value(state))
 
 
 def parse_transaction(key: bytes, value: bytes | None) -> tuple[str, State | None] | None:
-    """Whose state a record says; None for kinds that are not known. Raises ProtocolError for damaged ones."""
+    """The id and state in a record; None for an unknown kind. Raises ProtocolError for a damaged record."""
     if _number(key) != _KIND:
         return None
     transactional_id = message_codec(TransactionLogKey, 0).decode(key, 2)[0].transactional_id

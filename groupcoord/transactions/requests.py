@@ -1,8 +1,8 @@
-"""The requests of a transaction: what belongs to it (AddPartitionsToTxn, AddOffsetsToTxn), and its end (EndTxn).
+"""The requests of a transaction: add partitions to it (AddPartitionsToTxn, AddOffsetsToTxn), and end it (EndTxn).
 
-A request that meets the end of the transaction before waits for it a little, where Kafka tells the client at once to
-come again (CONCURRENT_TRANSACTIONS): most often it is over in a millisecond or two. Only a node that asks for many
-transactions is told at once, as all would wait for the slowest.
+If the previous transaction is still ending, Kafka answers at once with CONCURRENT_TRANSACTIONS, so that the client
+tries again. Here the request waits a little: the end usually takes only a millisecond or two. Only a node that asks for
+many transactions is answered at once, as all of them would wait for the slowest.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FENCED_SINCE = 2  # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: PRODUCER_FENCE
 
 
 class TransactionRequests:
-    """Replies are called exactly once each, when what was asked is durable or refused."""
+    """Each reply is called exactly once, when the change is durable or refused."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class TransactionRequests:
         outbox: Outbox,
         wall_ms: Callable[[], int],
     ) -> None:
-        """`group_partition_of` says in which partition of `__consumer_offsets` a group is. It may raise KafkaError."""
+        """`group_partition_of` gives the partition of `__consumer_offsets` for a group. It may raise KafkaError."""
         self._shards = shards
         self._completion = completion
         self._topics = topics
@@ -77,9 +77,9 @@ class TransactionRequests:
         reply: Callable[[AddPartitionsToTxnResponse], None],
         of_node: bool = False,
     ) -> None:
-        """AddPartitionsToTxn: of one transaction, or as brokers ask of each other of many.
+        """AddPartitionsToTxn: for one transaction, or for many if a broker asks.
 
-        `of_node`: another node asks, for which offsets are a partition like others.
+        `of_node`: another node asks; it may add partitions of `__consumer_offsets` like any others.
         """
         asked = request.transactions
         if version < _BATCHED_SINCE:
@@ -147,7 +147,7 @@ class TransactionRequests:
     def _refused(
         self, topics: Sequence[AddPartitionsToTxnTopic], may_be_added: Collection[str]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Partitions that no transaction can have; then none of the request is added."""
+        """The errors of partitions that no transaction can have. If there are any, no partition is added."""
         refused: dict[TopicPartition, ErrorCode] = {}
         for topic in topics:
             known = self._topics.by_name(topic.name)
@@ -168,7 +168,7 @@ class TransactionRequests:
     def add_offsets(
         self, request: AddOffsetsToTxnRequest, *, version: int, reply: Callable[[AddOffsetsToTxnResponse], None]
     ) -> None:
-        """AddOffsetsToTxn: the partition of `__consumer_offsets` that has the group."""
+        """AddOffsetsToTxn: add the group's partition of `__consumer_offsets`."""
 
         def done(error: ErrorCode) -> None:
             self._outbox.put(reply, AddOffsetsToTxnResponse(error_code=_by_version(error, version)))
@@ -190,7 +190,7 @@ class TransactionRequests:
         client_version: int,
         done: Done,
     ) -> None:
-        """Add partitions to the transaction of a producer, which they begin if none is open."""
+        """Add partitions to a producer's transaction; begin one if none is open."""
         with self._outbox:
             self._add(transactional_id, producer_id, epoch, places, client_version, done, self._patience)
 
@@ -226,9 +226,9 @@ class TransactionRequests:
         self._shards.write(shard, transaction, state.added(places, client_version, self._wall_ms()), done)
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, where: TopicPartition) -> None:
-        """Whether a producer may write into a partition now, as part of its transaction.
+        """Check that a producer may write into a partition now, as part of its transaction.
 
-        Raises KafkaError: TRANSACTION_ABORTABLE if the partition was not added, and as requests do.
+        Raises KafkaError: TRANSACTION_ABORTABLE if the partition was not added; the same errors as requests.
         """
         _, transaction = self._shards.find(transactional_id)
         state = transaction.state
@@ -311,7 +311,7 @@ class TransactionRequests:
         request: EndTxnRequest,
         answer: Callable[..., None],
     ) -> None:
-        """The next transaction of this producer has a new producer id."""
+        """End a transaction and give the producer a new id for its next one."""
         transaction.is_busy = True
 
         def given(producer_id: int | KafkaError) -> None:
@@ -337,7 +337,7 @@ class TransactionRequests:
         prepared = transaction.state.prepared(
             committed=committed, version=V2, now_ms=self._wall_ms(), next_producer_id=next_producer_id
         )
-        then = prepared.completed(0)  # the producer that it is from then on
+        then = prepared.completed(0)  # the producer's id and epoch from then on
 
         def decided(error: ErrorCode) -> None:
             if error:
@@ -349,12 +349,12 @@ class TransactionRequests:
 
 
 def _check_producer(state: State, producer_id: int, epoch: int) -> None:
-    """Raises KafkaError for a producer that is not, or no longer, the one of the transactional id."""
+    """Raises KafkaError if the producer is not, or no longer, the one of the transactional id."""
     if producer_id != state.producer_id:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the transactional id has producer {state.producer_id} now"
         )
-    if epoch != state.producer_epoch or epoch == MAX_EPOCH:  # nobody has been given the last epoch
+    if epoch != state.producer_epoch or epoch == MAX_EPOCH:  # no producer ever gets the last epoch
         raise fenced(state, epoch)
 
 

@@ -1,7 +1,7 @@
 """The partitions of `__transaction_state` that are coordinated here, and the transactional ids in each.
 
-A state is written first and seen when it is durable. One write of an id is under way at a time: whoever would change it
-meanwhile is told CONCURRENT_TRANSACTIONS, or waits for `on_settled`.
+A state is written first and takes effect when it is durable. Only one write of an id runs at a time: other changes
+meanwhile get CONCURRENT_TRANSACTIONS, or wait until the id is settled (`when_settled`).
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 Done = Callable[[ErrorCode], None]
-# What an id and a partition of its transaction take in memory beside the bytes of the id: measured, rounded up.
+# The memory of an id, and of a partition of its transaction, besides the bytes of the id: measured, rounded up.
 ID_BYTES = 1_500
 PARTITION_BYTES = 200
-#: Who has what the log says, and nobody has asked for since.
+#: The client of ids that were read from the log and not used since.
 NOBODY = ""
-# Requests that may wait for one id to settle.
+# The most requests that may wait for one id to settle.
 _MOST_WAITING = 16
 
 
 class Transaction:
-    """One transactional id: what is durable of it, and what is under way."""
+    """One transactional id: its durable state, and the change in progress."""
 
     __slots__ = ("client", "deadline", "id", "is_busy", "left", "on_settled", "state", "weight")
 
     def __init__(self, transactional_id: str, state: State, client: str) -> None:
         self.id = transactional_id
         self.state = state
-        #: Whose share of the memory it takes: who was the last to begin with it, NOBODY since the log was read.
+        #: The client whose memory share it takes: the last that began with it; NOBODY after the log was read.
         self.client = client
         #: A record of it is being written, or a producer id for it is awaited.
         self.is_busy = False
-        #: Of a decided transaction: the partitions that have not heard of the outcome.
+        #: The partitions of a decided transaction that do not have their marker yet.
         self.left: set[TopicPartition] = set()
         self.on_settled: list[Callable[[], None]] = []
-        #: When its transaction has taken too long.
+        #: Expires when its transaction has taken too long.
         self.deadline: Deadline | None = None
         self.weight = 0
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is under way: the next step may begin."""
+        """Whether nothing is in progress, so that the next step may begin."""
         return not self.is_busy and not self.state.status.is_prepared
 
 
 class TransactionShard(OwnedShard):
-    """One partition."""
+    """One partition of `__transaction_state`."""
 
     def __init__(self, partition: int, coordinator_epoch: int) -> None:
         super().__init__(partition)
@@ -63,7 +63,7 @@ class TransactionShard(OwnedShard):
 
 
 class TransactionShards(OwnedShards[TransactionShard]):
-    """All shards of a coordinator: which id is where, the log of each, and the memory that they take together."""
+    """All shards of a coordinator: the partition of each id, the log of each partition, and their memory."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class TransactionShards(OwnedShards[TransactionShard]):
         self._deadlines = deadlines
         self._wall_ms = wall_ms
         self._shares = Shares(most_bytes)
-        #: Called when a transaction has taken longer than its producer has said.
+        #: Called when a transaction has taken longer than its producer's timeout.
         self.on_timed_out: Callable[[TransactionShard, Transaction], None] = lambda shard, transaction: None
 
     @property
@@ -90,7 +90,7 @@ class TransactionShards(OwnedShards[TransactionShard]):
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def find(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
-        """Raises KafkaError INVALID_PRODUCER_ID_MAPPING for an id that no producer has, and as `of`."""
+        """Find an id. Raises KafkaError INVALID_PRODUCER_ID_MAPPING if no producer has it, and like `of`."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "no transactional id")
         shard = self.of(transactional_id)
@@ -102,14 +102,14 @@ class TransactionShards(OwnedShards[TransactionShard]):
     # --- changing -----------------------------------------------------------------------------------------------------
 
     def check_room(self, client: str, size: int) -> None:
-        """Raises KafkaError POLICY_VIOLATION where a client would take more of the memory than it leaves free."""
+        """Raises KafkaError POLICY_VIOLATION if a client would take more of the memory than it leaves free."""
         shares = self._shares
         if size > (shares.free if client == NOBODY else shares.spare(client)):
             told = f"{client} has {shares.of(client)} bytes, and {shares.free} are free for all transactions"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, told)
 
     def begins_with(self, transaction: Transaction, client: str) -> None:
-        """A client begins with an id that is known: from now on it counts as its own."""
+        """A client begins with a known id: from now on the id counts as this client's."""
         self._shares.take(transaction.client, -transaction.weight)
         transaction.client = client
         self._shares.take(client, transaction.weight)
@@ -120,7 +120,7 @@ class TransactionShards(OwnedShards[TransactionShard]):
         return transaction
 
     def remove(self, shard: TransactionShard, transaction: Transaction) -> None:
-        """Forget an id; all that waits for it wakes up, and finds it gone."""
+        """Forget an id; requests that wait for it wake up and find it gone."""
         del shard.transactions[transaction.id]
         self._shares.take(transaction.client, -transaction.weight)
         if transaction.deadline is not None:
@@ -129,7 +129,7 @@ class TransactionShards(OwnedShards[TransactionShard]):
         self._settled(transaction)
 
     def write(self, shard: TransactionShard, transaction: Transaction, state: State | None, done: Done) -> None:
-        """Write the next state (none: forget the id); it holds when `done` is called without an error."""
+        """Write the next state (None: forget the id). It is in force when `done` is called without an error."""
         transaction.is_busy = True
 
         def durable(error: ErrorCode) -> None:
@@ -151,13 +151,13 @@ class TransactionShards(OwnedShards[TransactionShard]):
         self._store.append(shard.partition, [transaction_record(transaction.id, state)], durable)
 
     def give_up(self, transaction: Transaction) -> None:
-        """What was under way will not be written."""
+        """Give up the change in progress."""
         transaction.is_busy = False
         if transaction.is_settled:
             self._settled(transaction)
 
     def when_settled(self, transaction: Transaction, seconds: float, again: Callable[[], None]) -> bool:
-        """Call once, when nothing is under way or that long has passed; False if too many wait already."""
+        """Call `again` once, when nothing is in progress or `seconds` have passed; False if too many wait already."""
         if len(transaction.on_settled) >= _MOST_WAITING or seconds <= 0:
             return False
 

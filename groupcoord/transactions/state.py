@@ -4,13 +4,13 @@
     Empty ----------------> Ongoing -----------------> PrepareCommit ---------------> CompleteCommit
                                    \\----------------> PrepareAbort  ---------------> CompleteAbort
 
-A Complete state is as good as Empty for the next transaction. Kafka has two more states: Dead, while the tombstone of
-an id that expired is on its way, and PrepareEpochFence, while PrepareAbort is on its way for a producer that is fenced.
-Both last only as long as a write and are never in the log; here they are seen as a write under way.
+A Complete state allows the next transaction just as Empty does. Kafka has two more states: Dead, while the tombstone of
+an expired id is written, and PrepareEpochFence, while PrepareAbort is written for a fenced producer. Both last only as
+long as a write and are never in the log; here they appear as a write in progress.
 
 Version 1 of transactions (KIP-98) keeps a producer's epoch from one transaction to the next. Version 2 (KIP-890) raises
-it with each: the marker has the new epoch, so what comes late with the old one is recognised. A producer whose epochs
-are used up gets a new id when its transaction is complete.
+it with each transaction: the marker has the new epoch, so late batches with the old one are recognised. A producer
+whose epochs are used up gets a new id when its transaction is complete.
 
 Source: KIP-98, KIP-360, KIP-890.
 """
@@ -27,12 +27,12 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 NO_ID = -1
 NO_EPOCH = -1
 MAX_EPOCH = 2**15 - 1
-#: The transaction versions that clients speak: without, and with, a new epoch for each transaction.
+#: The transaction versions that clients use: V2 has a new epoch for each transaction, V1 does not.
 V1, V2 = 0, 2
 
 
 class Status(IntEnum):
-    """As the log has them."""
+    """The states as numbered in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -45,12 +45,12 @@ class Status(IntEnum):
 
     @property
     def told(self) -> str:
-        """As DescribeTransactions and ListTransactions name it."""
+        """The name in DescribeTransactions and ListTransactions."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
     @property
     def is_prepared(self) -> bool:
-        """The outcome is decided, and not all partitions have heard of it."""
+        """Whether the outcome is decided, and not all markers are written."""
         return self in (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
 
     @property
@@ -59,14 +59,14 @@ class Status(IntEnum):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log's latest record of an id says; `last_epoch` is known only where the step was made."""
+    """The latest state of an id in the log; `last_epoch` is known only to the broker that made the last step."""
 
     producer_id: int
     producer_epoch: int
-    #: The epoch before this one, by which the repetition of a request is known.
+    #: The epoch before this one, by which a repeated request is recognised.
     last_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_ID
-    #: Of a producer whose epochs are used up: its id when the transaction is complete.
+    #: The producer's id after the transaction, if its epochs are used up.
     next_producer_id: int = NO_ID
     timeout_ms: int
     status: Status
@@ -77,21 +77,21 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_exhausted(self) -> bool:
-        """No producer gets a higher epoch than this one; the one above is left for fencing it."""
+        """Whether no producer can get a higher epoch; the one above this is reserved for fencing."""
         return self.producer_epoch >= MAX_EPOCH - 1
 
     # --- producers ----------------------------------------------------------------------------------------------------
 
     def knows(self, producer_id: int, epoch: int) -> bool:
-        """Whether one who says to be this producer may be it, or may have been it before its epochs were used up."""
+        """Whether this may be the current producer, or the one before its epochs were used up."""
         if self.producer_epoch == NO_EPOCH or producer_id == self.producer_id:
             return True
         return producer_id == self.previous_producer_id and epoch >= MAX_EPOCH - 1
 
     def initialized(self, expected_epoch: int | None, timeout_ms: int, now_ms: int) -> State:
-        """The producer begins anew under a higher epoch; the repetition of that finds it done.
+        """The producer starts again under a higher epoch; a repeated request finds that done.
 
-        Raises KafkaError PRODUCER_FENCED for a producer whose epoch is past.
+        Raises KafkaError PRODUCER_FENCED if the producer's epoch is outdated.
         """
         epoch, last = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None:
@@ -104,7 +104,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return self._emptied(self.producer_id, epoch, last, timeout_ms, now_ms)
 
     def rotated(self, producer_id: int, expected_epoch: int | None, timeout_ms: int, now_ms: int) -> State:
-        """The producer begins anew under another id, as its epochs are used up."""
+        """The producer starts again under another id, as its epochs are used up."""
         last = NO_EPOCH if expected_epoch is None else self.producer_epoch
         state = self._emptied(producer_id, 0, last, timeout_ms, now_ms)
         return msgspec.structs.replace(state, previous_producer_id=self.producer_id)
@@ -125,7 +125,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def added(self, partitions: frozenset[TopicPartition], version: int, now_ms: int) -> State:
-        """With more partitions; the first ones begin the transaction."""
+        """The state with more partitions; the first ones begin the transaction."""
         begins = self.status is not Status.ONGOING
         return msgspec.structs.replace(
             self,
@@ -137,7 +137,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def prepared(self, *, committed: bool, version: int, now_ms: int, next_producer_id: int = NO_ID) -> State:
-        """The outcome is decided. In version 2 the epoch is a new one from here on."""
+        """The state with a decided outcome. In version 2 the epoch is a new one from here on."""
         has_partitions = self.status is Status.ONGOING
         return msgspec.structs.replace(
             self,
@@ -152,7 +152,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fenced(self, now_ms: int) -> State:
-        """To be aborted, whatever its producer thinks: under a higher epoch, which nobody has been given."""
+        """The state for an abort without its producer: under a higher epoch, which no producer has."""
         return msgspec.structs.replace(
             self,
             producer_epoch=self.producer_epoch + 1,
@@ -162,7 +162,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def completed(self, now_ms: int) -> State:
-        """All partitions have heard of the outcome."""
+        """The state when all markers are written."""
         state = msgspec.structs.replace(
             self,
             status=Status.COMPLETE_COMMIT if self.status.is_commit else Status.COMPLETE_ABORT,
@@ -179,9 +179,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     # --- requests to end ----------------------------------------------------------------------------------------------
 
     def repeats_end(self, producer_id: int, epoch: int) -> bool:
-        """Whether one that ends a transaction in version 2 has done so before: its epoch was raised by that.
+        """Whether a request to end a transaction in version 2 is a repeated one: the first has raised the epoch.
 
-        One that was fenced at the last epoch has none above that it could go on with.
+        A producer that was fenced at the last epoch cannot go on, as there is no higher one.
         """
         if producer_id == self.producer_id and self.producer_epoch == epoch + 1:
             return self.producer_epoch < MAX_EPOCH
@@ -194,7 +194,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_state(producer_id: int, timeout_ms: int, now_ms: int) -> State:
-    """Of an id that nobody has used: its first producer gets epoch 0."""
+    """The state of a new id: its first producer gets epoch 0."""
     return State(
         producer_id=producer_id,
         producer_epoch=NO_EPOCH,
@@ -205,7 +205,7 @@ def new_state(producer_id: int, timeout_ms: int, now_ms: int) -> State:
 
 
 def fenced(state: State, epoch: int) -> KafkaError:
-    """What a producer hears whose epoch is not the one of now."""
+    """The error for a producer whose epoch is not the current one."""
     return KafkaError(
         ErrorCode.PRODUCER_FENCED, f"producer {state.producer_id} has epoch {state.producer_epoch}, not {epoch}"
     )

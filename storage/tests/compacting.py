@@ -1,4 +1,4 @@
-"""What tests of compaction share: a pass over a vnode on the spot, and logs to clean."""
+"""Shared by the tests of compaction: a pass over a vnode on the spot, and logs to clean."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, cleanup_policy="
 
 
 def limits_of(keys: int = 1000, *, read_bytes: int = 512 << 10) -> CompactionLimits:
-    """A map for so many keys."""
+    """Limits with a map for `keys` keys."""
     return CompactionLimits(map_bytes=keys * compact.SLOT_BYTES, load_factor=1.0, read_bytes=read_bytes)
 
 
 def clean(vnode: Vnode, now_ms: int = NOW, limits: CompactionLimits | None = None) -> CompactionFigures | None:
-    """One pass; None where there is nothing to do, or it came to nothing. Raises StorageError."""
+    """Run one pass; None if there was nothing to do or nothing was cleaned. Raises StorageError."""
     job = vnode.begin_compaction(now_ms, limits or limits_of())
     if job is None:
         return None
@@ -49,7 +49,7 @@ def in_order(number: int) -> int:
 def filled(
     vnode: Vnode, count: int = 60, keys: int = 7, time_of: Callable[[int], int] = in_order
 ) -> dict[bytes, bytes]:
-    """Append `count` records of a few keys, flushed; the last value of each key."""
+    """Append `count` records of a few keys, and flush; gives the last value of each key."""
     last = {}
     for number in range(count):
         key, value = b"k%d" % (number % keys), b"v%d" % number
@@ -60,7 +60,7 @@ def filled(
 
 
 def pairs(records: list[Record]) -> dict[bytes, bytes]:
-    """The table that a consumer of the records ends with."""
+    """The table that a consumer has after all records."""
     table: dict[bytes, bytes] = {}
     for record in records:
         assert record.key is not None

@@ -1,6 +1,6 @@
-"""A vnode without files: a log in a bytearray, which is durable when a flush of it has ended.
+"""A vnode without files: a log in a bytearray, which counts as durable when a flush has ended.
 
-It shows what the interface asks for: nothing above storage may need more of a vnode than what is here.
+It shows what the interface requires: nothing above storage may need more of a vnode than this.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class MemoryScan:
 
 
 class MemoryCompaction:
-    """All in one part, and then one in which there is nothing left to do."""
+    """Cleans everything in one part; a second part has nothing left to do."""
 
     is_done = False
 

@@ -1,12 +1,12 @@
-"""A disk that forgets: what is left of a directory when the power fails.
+"""A disk that loses data: what is left of a directory when the power fails.
 
-`Disk` is an `Io` over real files that keeps a journal of all that was done. From a prefix of it `survivor` makes what a
-disk may hold after a power loss there: of each file what was synced, and of its later writes any prefix, torn at any
-byte; of each folder the names that were synced, and of its later changes any prefix. A file's name is safe when its
-folder was synced, not when the file was.
+`Disk` is an `Io` over real files that keeps a journal of every call. From a prefix of the journal `survivor` makes what
+a disk may hold after a power loss there: of each file the synced bytes and any prefix of its later writes, torn at any
+byte; of each folder the synced names and any prefix of its later changes. A file's name is safe when its folder was
+synced, not when the file was.
 
-Every sync in the journal says which line of the project made it, and for what kind of file: a mutation drops one such
-pair from the journal, as if that line were not there.
+Every sync in the journal has the line of the project that made it, and the kind of file. A mutation drops one such pair
+from the journal, as if that line did not exist.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Disk(Io):
         self._next = ROOT
 
     def mark(self, what: Any) -> None:
-        """Note in the journal what the program has promised by now."""
+        """Note in the journal what the program has promised so far."""
         with self._lock:
             self.journal.append(Op("mark", 0, what))
 
     def write_back(self) -> None:
-        """Time passes: the system has written everything."""
+        """Let the system write everything back, as it does with time."""
         with self._lock:
             self.journal += [Op("sync", node, Site((), "everything")) for node in self._roles]
 
@@ -252,7 +252,7 @@ def survivor(
 ) -> None:
     """Make in `target` what a disk may hold when the power fails after `journal`.
 
-    `mode`: "none" of what was not synced, "all" of it, "some", or all "names" but no bytes.
+    `mode` says what survives of unsynced changes: "none", "all", "some", or all "names" but no bytes.
     """
     nodes: dict[int, _File | _Folder] = {ROOT: _Folder()}
     for op in journal:

@@ -62,7 +62,7 @@ def created(path: Path, config: LogConfig = SMALL, *, io: Io | None = None, limi
 
 
 def recovered(path: Path, config: LogConfig = SMALL, *, recovery_point: int = 0, start: int = 0) -> LocalVnode:
-    """The vnode as the next start after a crash finds it."""
+    """The vnode after recovery, as the next start after a crash has it."""
     recover_partition(Io(), str(path), recovery_point, config)
     return vnode_at(path, config, start=start)
 
@@ -88,7 +88,7 @@ def values_of(vnode: LocalVnode) -> list[bytes | None]:
 
 
 def flush_alone(vnode: LocalVnode) -> None:
-    """A flush as the flusher does it of a vnode that is written again and again: with room for the next appends."""
+    """Flush as the flusher does for a vnode that is written again and again: with room for the next appends."""
     job = vnode.begin_flush()
     if job is None:
         return
@@ -102,7 +102,7 @@ def flush_alone(vnode: LocalVnode) -> None:
 
 
 class RecordedEvents:
-    """What storage has told, as (event, fields)."""
+    """The events that storage has reported, as (event, fields)."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -119,7 +119,7 @@ class CrashError(BaseException):
 
 
 class FaultyIo(Io):
-    """Fails the `at`-th call that changes the disk. `kind` says how:
+    """Fails the `at`-th call that changes the disk, in the way that `kind` says:
 
     `eio`, `enospc`: with that error, once. `short`: half of a write, then the disk is full. `before`, `after`, `torn`:
     the process dies before the call, after it, or (a write) in its middle.

@@ -1,4 +1,4 @@
-"""The log cleaner: which log is due, and what it does about one that cannot be cleaned, or when it is stopped."""
+"""The log cleaner: which log is due, logs that cannot be cleaned, and a stop during a compaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cleaner_of(
 
 
 def logs(tmp_path: Path, *counts: int, **changes: object) -> list[LocalVnode]:
-    """Logs with so many records, whose first half is clean."""
+    """Logs with these numbers of records. The first half of each is clean."""
     config = msgspec.structs.replace(CONFIG, **changes)
     found = []
     for number, count in enumerate(counts):

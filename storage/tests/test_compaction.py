@@ -1,4 +1,4 @@
-"""Compaction of a vnode's log: what stays, where readers find it, and what damage, a full disk and deletion cost."""
+"""Compaction of a vnode's log: what stays, what readers see, and the effects of damage, a full disk and deletion."""
 
 from __future__ import annotations
 
@@ -506,7 +506,7 @@ def test_damage_is_mended_and_the_next_pass_goes_on(tmp_path: Path, at: int) -> 
 
 
 class FullIo(Io):
-    """No room, or an error, for what is being cleaned."""
+    """Fails writes to files that are being cleaned: no room, or an error."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -542,7 +542,7 @@ def test_a_disk_that_takes_no_more_costs_the_pass_and_nothing_else(tmp_path: Pat
     assert clean(vnode) is not None
 
 
-# A kill after a step is one before the next step.
+# A kill after a step equals a kill before the next step.
 @pytest.mark.parametrize("kind", ["before", pytest.param("after", marks=pytest.mark.long), "torn"])
 def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, kind: str) -> None:
     template = tmp_path / "template" / "t-0"
@@ -602,14 +602,14 @@ def test_an_error_at_any_step_loses_nothing(tmp_path: Path, kind: str) -> None:
 
 
 class Compacted:
-    """A log that was compacted on a recorded disk, and what may be left of it when the power fails."""
+    """A log compacted on a recorded disk, and what may be left of it when the power fails."""
 
     def __init__(self, folder: Path) -> None:
         life, self._state = folder / "life", folder / "state"
         life.mkdir()
         self.disk = Disk(life)
         vnode = created(life / "t-0", with_config(segment_bytes=1000), io=self.disk)
-        # The newest time of a segment is seldom that of its last record.
+        # A segment's newest time is seldom that of its last record.
         self.last = filled(vnode, 60, time_of=lambda number: NOW + number * 10 + (45 if number % 5 == 3 else 0))
         vnode.config = with_config(segment_bytes=2000)
         self.start = len(self.disk.journal)
@@ -620,7 +620,7 @@ class Compacted:
         self.after = len(read_all(vnode))
 
     def look(self, upto: int, seed: int, mode: str, dropped: Callable[[Site], bool] | None = None) -> int:
-        """How many records there are after so many changes; raises if one of those that stay is lost."""
+        """How many records there are after `upto` changes; raises if a record that must stay is lost."""
         shutil.rmtree(self._state, ignore_errors=True)
         survivor(self.disk.journal[:upto], self._state, random.Random(seed), mode=mode, dropped=dropped)
         vnode = recovered(self._state / "t-0", CONFIG, recovery_point=60)
@@ -653,7 +653,7 @@ def test_the_sync_of_a_compaction_is_missed_when_it_is_left_out(tmp_path: Path) 
         if op.kind == "sync" and op.detail.lines and op.detail.lines[0].startswith("storage/compaction.py")
     }
     assert {site.role for site in made} == {"*.log", "*.index", "*.timeindex"}
-    # An index that does not match its log is made anew when it is met: its sync saves that.
+    # An index that does not match its log is rebuilt when it is read: its sync saves that work.
     assert [str(site) for site in made if site.role == "*.log" and not _is_missed(run, site)] == []
 
 
@@ -663,7 +663,7 @@ def _is_missed(run: Compacted, site: Site) -> bool:
             try:
                 run.look(upto, seed + upto, mode, lambda one: one == site)
             except Exception:
-                run.look(upto, seed + upto, mode)  # it is that sync, and nothing else
+                run.look(upto, seed + upto, mode)  # it is only due to that sync
                 return True
     return False
 
@@ -672,7 +672,7 @@ def _is_missed(run: Compacted, site: Site) -> bool:
 
 
 class Clock:
-    """Time goes by when somebody waits. `limit` is in bytes per second."""
+    """A clock that advances when somebody waits. `limit` is in bytes per second."""
 
     def __init__(self, limit: float) -> None:
         self.now, self.limit = 100.0, limit

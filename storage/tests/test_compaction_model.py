@@ -30,7 +30,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.place = Path(tempfile.mkdtemp())
         self.path = self.place / "t-0"
         self.now = NOW
-        self.records: dict[int, Record] = {}  # all that was appended and not aborted, by offset
+        self.records: dict[int, Record] = {}  # appended and not aborted, by offset
         self.open: dict[int, list[int]] = {}  # offsets of open transactions, by producer
         self.sequences: dict[int, int] = {}
         self.covered: dict[int, int] = {}  # when a pass first went over an offset
@@ -145,7 +145,7 @@ class CompactionMachine(RuleBasedStateMachine):
                 cleaned_to = vnode.cleaned_to
         except CrashError:
             self._covers(vnode.last_stable_offset)
-        if lost_snapshots and not self.start:  # with them goes what was deleted
+        if lost_snapshots and not self.start:  # the memory of deletions is lost with them
             for file in self.path.glob("*.snapshot"):
                 file.unlink()
         self.vnode = recovered(self.path, self.config, recovery_point=self.vnode.recovery_point, start=self.start)

@@ -1,4 +1,4 @@
-"""Batches that this process has not written are looked at before they are sent."""
+"""Batches that this process has not written are checked before they are sent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
     for _ in range(10):
         vnode.append(bytearray(EACH), now_ms=1)
     found = vnode.read(0, 1 << 20, verified=True)
-    assert found.check is None  # what was written here needs no look
+    assert found.check is None  # batches written here need no check
     vnode.flush()
     vnode.close()
     return tmp_path / "t-0"
@@ -55,7 +55,7 @@ def test_a_range_is_looked_at_once(path: Path) -> None:
     vnode = opened(path)
     size = len(EACH)
     assert len(vnode.end_check(checked(vnode, 2, 3 * size))) == 3 * size
-    again = vnode.read(3, 1 << 20, verified=True)  # only as far as that
+    again = vnode.read(3, 1 << 20, verified=True)  # only up to the checked part
     assert again.check is None
     assert again.slice is not None
     assert len(again.slice) == 2 * size
@@ -75,7 +75,7 @@ def test_what_is_whole_before_the_damage_is_sent_and_then_it_is_set_aside(path: 
     assert len(vnode.end_check(checked(vnode, 0))) == 6 * len(EACH)
     with pytest.raises(StorageError, match="CRC"):
         vnode.end_check(checked(vnode, 6))
-    found = vnode.read(6, 1 << 20, verified=True)  # mended meanwhile, all of it looked at
+    found = vnode.read(6, 1 << 20, verified=True)  # repaired meanwhile, all of it checked
     assert found.check is None
     assert found.slice is not None
     assert len(found.slice) == 3 * len(EACH)

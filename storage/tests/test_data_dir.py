@@ -75,7 +75,7 @@ async def test_after_a_crash_every_partition_is_recovered_with_progress(tmp_path
 
 
 async def test_nothing_new_is_stated_of_an_offline_partition(tmp_path: Path) -> None:
-    """The index entries that only memory had are gone."""
+    """Its index entries that were only in memory are lost."""
     async with await opened(tmp_path) as data_dir:
         vnode = data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG)
         vnode.append(one(b"x"), now_ms=NOW)
@@ -150,7 +150,7 @@ async def test_partitions_that_nothing_was_written_to_are_not_recovered(
 
 
 async def test_an_empty_log_below_its_recovery_point_is_recovered(tmp_path: Path) -> None:
-    """Not as it was left: what is stated to be durable must not be given out again."""
+    """It is not as it was left. Offsets below the recovery point must not be assigned again."""
     data_dir = await opened(tmp_path)
     vnode = data_dir.create_vnode("t", 0, TOPIC_ID, LogConfig())
     vnode.append(one(b"x"), now_ms=NOW)
@@ -327,7 +327,7 @@ async def test_another_process_a_cluster_or_a_node_is_told_so_in_one_line(tmp_pa
     with pytest.raises(StorageError, match=r"belongs to node 1, not 2: set node\.id=1"):
         DataDir.open(tmp_path, node_id=2)
     async with await opened(tmp_path):
-        pass  # the refusals gave the lock back
+        pass  # the refusals have released the lock
 
 
 async def test_deleting_takes_the_partition_away_at_once_and_its_files_soon(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Each system call of a vnode's life fails with each errno: what happens is what the table in `storage.faults` says."""
+"""Each system call of a vnode's life fails with each errno, with the effect in the table of `storage.faults`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Offline(Exception):
 
 
 def insisting(vnode: LocalVnode, act: Callable[[], T]) -> T:
-    """As a client does: what is refused is sent again."""
+    """Retry refused calls, as a client does."""
     try:
         return act()
     except StorageError:
@@ -252,7 +252,7 @@ async def test_a_real_disk_that_is_full(small_disk: Path) -> None:
         with pytest.raises(StorageError):
             data_dir.create_vnode("more", 0, TOPIC_ID, config).append(one(bytes(100_000)), now_ms=NOW)
         vnode.truncate_prefix(end - 20)
-        await data_dir.checkpoint()  # makes room first, if there is none for it
+        await data_dir.checkpoint()  # makes room first if necessary
         await data_dir.upkeep.delete_discarded()
     assert end > 600
     vnode.append(one(b"last"), now_ms=NOW)

@@ -1,4 +1,4 @@
-"""Every system call of a vnode's life fails once, in every way; what was acknowledged is there afterwards."""
+"""Every system call of a vnode's life fails once, in every way; acknowledged records are there afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = ["eio", "enospc", "short", "before", "after", "torn"]
 
 
 def live(path: Path, io: FaultyIo, appended: list[bytes], acknowledged: list[bytes], started: list[int]) -> None:
-    """Create, append, flush, roll, delete and close; notes what it did as it goes."""
+    """Create, append, flush, roll, delete and close; notes each step when it is done."""
     vnode = created(path, io=io)
     for number in range(24):
         value = b"%d" % number
@@ -74,7 +74,7 @@ def test_a_fault_at_any_call_loses_nothing_acknowledged(tmp_path: Path, kind: st
         got = [r.value for r in found]
         assert got == appended[first : first + len(got)], "not what was appended"
         assert len(got) + first >= len(acknowledged), f"lost after a fault at call {at}"
-        # It goes on: the same producer repeats its last batch and continues.
+        # The vnode goes on: the same producer repeats its last batch and continues.
         end = vnode.log_end_offset
         if end > first:
             assert vnode.append(produced(end - 1), now_ms=NOW).duplicate

@@ -1,4 +1,4 @@
-"""Group fsync: which callers wait, which are woken, and what an error does."""
+"""Group fsync: which callers wait, which are woken, and the effect of an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from barnabas.storage.vnode import Vnode
 
 
 class HeldIo(Io):
-    """fdatasync waits until it is let go, and can be made to fail."""
+    """An Io whose fdatasync waits until it is released, and can be made to fail."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
@@ -343,7 +343,7 @@ async def test_a_fault_of_its_own_ends_it_and_leaves_nobody_waiting(
     told = []
 
     async def append(vnode: LocalVnode) -> None:
-        with trio.CancelScope(shield=True):  # as a change that must not be left half done
+        with trio.CancelScope(shield=True):  # like a change that must not be left half done
             with pytest.raises(StorageError, match="flush failed"):
                 await flusher.flushed(vnode, vnode.append(one(b"v"), now_ms=NOW).last_offset + 1)
             told.append(vnode)

@@ -1,4 +1,4 @@
-"""Batches that bring their offsets along: those of query topics, whose offsets are their source's."""
+"""Batches that keep their offsets: those of query topics, whose offsets are their source's."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ async def test_a_moved_partition_comes_back_whatever_was_checkpointed_before(tmp
         vnode.begin_at(77)
     append(vnodes[0], given(77, 78, upto=80))
     vnodes[0].flush()
-    data_dir.claim.release()  # as the end of the process does
+    data_dir.claim.release()  # as happens when the process ends
     again = DataDir.open(tmp_path, node_id=1)
     await again.load()
     assert not again.claim.was_clean

@@ -1,4 +1,4 @@
-"""A topic made again under an old name inherits nothing: what the disk keeps of a topic belongs to its id."""
+"""A topic created again under an old name inherits nothing: a topic's data on disk belongs to its id."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ async def opened(path: Path, told: RecordedEvents | None = None, io: Io | None =
 
 
 def killed(data_dir: DataDir) -> None:
-    """As the end of the process leaves the directory."""
+    """Leave the directory as a killed process does."""
     data_dir.claim.release()
 
 
 async def with_a_checkpointed_start(path: Path) -> DataDir:
-    """Topic t has 600 records, of which 500 are deleted, and both checkpoints say so."""
+    """Topic t had 600 records, 500 of them are deleted, and both checkpoints say so."""
     data_dir = await opened(path)
     old = data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG)
     for number in range(600):
@@ -96,7 +96,7 @@ async def test_a_successor_at_the_same_offset_gets_checkpoints_of_its_own(tmp_pa
 
 
 async def test_a_topic_takes_nothing_over_from_a_folder_in_its_place(tmp_path: Path) -> None:
-    """One of a deleted topic whose renaming failed: the broker has forgotten it, the disk has not."""
+    """The folder is of a deleted topic and could not be renamed: the broker has forgotten it, the disk has not."""
 
     class Busy(Io):
         busy = False

@@ -1,4 +1,4 @@
-"""What every vnode keeps to: the same tests for the local one and for one without files."""
+"""The contract of every vnode: the same tests for the local one and for one without files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
 
 
 def heard(vnode: Vnode) -> list[int]:
-    """The high watermarks that a listener hears of; -1 when the vnode goes offline."""
+    """The high watermarks that a listener gets; -1 when the vnode goes offline."""
     marks: list[int] = []
     vnode.on_high_watermark.subscribe(lambda vnode: marks.append(-1 if vnode.error else vnode.high_watermark))
     return marks

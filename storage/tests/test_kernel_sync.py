@@ -104,7 +104,7 @@ class Watched(KernelSync[Any]):
 
 
 class WatchedIo(Io):
-    """Io whose kernel syncs can be looked at."""
+    """An Io whose kernel syncs can be inspected."""
 
     def __init__(self) -> None:
         self.kernel = Watched()
@@ -114,7 +114,7 @@ class WatchedIo(Io):
 
 
 def used(folder: Path, io: Io) -> list[LocalVnode]:
-    """Three vnodes with one record each, which owe the disk nothing: neither their files' names nor an epoch."""
+    """Three vnodes with one record each, with everything synced, also their files' names and epochs."""
     vnodes = [created(folder / f"t-{number}", LogConfig(), io=io) for number in range(3)]
     for vnode in vnodes:
         vnode.append(one(b"v"), now_ms=NOW)
@@ -195,7 +195,7 @@ def test_who_intercepts_fdatasync_sees_them_all() -> None:
 
 
 class OtherLibc:
-    """A libc that cannot be called as it is here."""
+    """A libc without the functions that are called here."""
 
     def __init__(self, *_: object, **__: object) -> None:
         """Takes what CDLL takes."""

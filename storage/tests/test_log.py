@@ -1,4 +1,4 @@
-"""The segments of a log and what a flush of it owes, without a vnode."""
+"""The segments of a log and what its flush must sync, without a vnode."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def test_what_has_expired_is_whole_segments_from_the_oldest_on(tmp_path: Path) -
     assert expired(log, log.bases[1] - 1, newest[2] + 1000) == 0
     count = len(log.segments)
     assert expired(log, 20, newest[-1] + 1001) == count
-    assert log.bases[count:] == [20]  # a new one for what comes next
+    assert log.bases[count:] == [20]  # a new segment for the next append
     log.config = LogConfig(retention_ms=-1, retention_bytes=log.size_bytes - log.segments[0].size)
     assert expired(log, 20, NOW) == 1

@@ -25,7 +25,7 @@ class VnodeMachine(RuleBasedStateMachine):
         super().__init__()
         self.place = Path(tempfile.mkdtemp())
         self.path = self.place / "t-0"
-        self.records: list[Record] = []  # all that was appended, by offset
+        self.records: list[Record] = []  # all appended records, by offset
         self.flushed = 0
         self.start = 0
         self.checkpoint = 0
@@ -88,7 +88,7 @@ class VnodeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.records)
     @rule(data=st.data(), junk=st.binary(max_size=80), indexes=st.sampled_from(["keep", "drop", "damage"]))
     def crash(self, data: st.DataObject, junk: bytes, indexes: str) -> None:
-        """The machine loses any part of what was not flushed; of the index files of the last segment, anything."""
+        """The machine loses any part of the unflushed bytes, and any part of the last segment's index files."""
         active = self.vnode.segments[-1]
         flushed_size = 0
         for header, _ in batch.iter_batches(Path(active.path()).read_bytes()[: active.size]):

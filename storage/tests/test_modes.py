@@ -1,4 +1,4 @@
-"""Users who may read what clients store: the broker's, and a group only where the operator says so."""
+"""Which users may read the stored data: the broker's, and a group only if the operator says so."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CONFIG = LogConfig(segment_bytes=400)
 
 @pytest.fixture
 def umask() -> Iterator[None]:
-    """None at all, so that what the code asks for is what it gets."""
+    """An empty umask, so that files get exactly the mode that the code asks for."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 async def used(path: Path) -> None:
-    """A data directory with all the files that storage makes: a life, a crash with a damaged segment, a clean stop."""
+    """Make all the files of storage in a data directory: normal use, a crash with a damaged segment, a clean stop."""
     data_dir = DataDir.open(path, node_id=1)
     await data_dir.load(config_of=lambda topic: CONFIG)
     vnode = data_dir.create_vnode("t", 0, TOPIC_ID, CONFIG)
@@ -37,7 +37,7 @@ async def used(path: Path) -> None:
     vnode.truncate_prefix(3)
     data_dir.claim.announce("127.0.0.1:9092")
     await data_dir.checkpoint()
-    data_dir.claim.release()  # as the end of the process does
+    data_dir.claim.release()  # as happens when the process ends
     (path / RECOVERY_POINTS_FILE).unlink()
     damaged = sorted((path / "t-0").glob("*.log"))[2]
     content = bytearray(damaged.read_bytes())

@@ -1,4 +1,4 @@
-"""Several nodes on one data directory: who may have what, how partitions move, and how one process follows."""
+"""Several nodes on one data directory: claims, partitions that move, and the return to one process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def member(path: Path, node_id: int, *keys: tuple[str, int], io: Io | None
 
 @asynccontextmanager
 async def two(path: Path) -> AsyncIterator[tuple[DataDir, DataDir]]:
-    """Nodes 1 and 2; they end as a kill ends them, unless they were closed."""
+    """Nodes 1 and 2; at the end they are killed, unless they were closed."""
     claim = supervised(path)
     nodes = await member(path, 1), await member(path, 2)
     try:
@@ -79,7 +79,7 @@ def filled(node: DataDir, count: int = 20, key: tuple[str, int] = T, topic_id: b
 
 
 def recoveries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the partitions that are recovered from now on."""
+    """Records the names of the partitions that are recovered from now on."""
     found: list[str] = []
 
     def noted(io: Io, directory: str, *rest: Any) -> int:
@@ -208,7 +208,7 @@ async def test_a_partition_moves_with_all_that_it_has(tmp_path: Path, monkeypatc
 
 
 class SlowSync(Io):
-    """Its fdatasync waits for `go`, from when it is `armed`."""
+    """An Io whose fdatasync waits for `go` once it is `armed`."""
 
     def __init__(self) -> None:
         self.armed, self.began, self.go = False, threading.Event(), threading.Event()
@@ -234,7 +234,7 @@ class SlowSync(Io):
 async def test_a_flush_that_runs_is_waited_for_and_its_error_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """A second fsync may succeed on pages that the first has lost. Who waits is told that the partition goes."""
+    """A second fsync may succeed on pages that the first has lost. Waiting callers get NOT_LEADER_OR_FOLLOWER."""
     io = SlowSync()
     claim = supervised(tmp_path)
     left, right = await member(tmp_path, 1, io=io), await member(tmp_path, 2)
@@ -371,7 +371,7 @@ async def test_a_node_that_dies_at_once_after_it_took_is_not_taken_for_clean(
 
 
 async def test_what_the_last_node_found_counts_not_the_largest_offset(tmp_path: Path) -> None:
-    """A disk has lost what was flushed, and recovery found less. What is appended then is above nobody's point."""
+    """A disk has lost flushed data, and recovery found less. Later appends are above no node's recovery point."""
     async with two(tmp_path) as (left, right):
         filled(left, 6)
         await left.give([T])
@@ -391,7 +391,7 @@ async def test_what_the_last_node_found_counts_not_the_largest_offset(tmp_path: 
         vnode.roll(NOW)
         vnode.append(produced(5), now_ms=NOW)
         again.claim.release()
-        with open(segment, "r+b") as log:  # a page of what was not flushed is lost
+        with open(segment, "r+b") as log:  # an unflushed page is lost
             log.seek(size + 65)
             log.write(bytes(8))
         await left.take([T], config_of)
@@ -577,11 +577,11 @@ async def test_one_process_after_a_kill_of_all_takes_everybodys_statements(tmp_p
 
 
 async def test_a_partition_that_nobody_has_stated_is_not_clean(tmp_path: Path) -> None:
-    """Its topic's name may be that of one that was."""
+    """Its topic's name may be that of an earlier topic."""
     async with two(tmp_path) as (left, right):
         filled(left)
         await left.give([T])
-        filled(right, topic_id=OTHER_ID)  # killed before any statement
+        filled(right, topic_id=OTHER_ID)  # killed before any checkpoint
     DataDir.open(tmp_path, node_id=1).claim.release()
     assert not (tmp_path / CLEAN_FILE).exists()
     async with DataDir.open(tmp_path, node_id=1) as alone:
@@ -590,7 +590,7 @@ async def test_a_partition_that_nobody_has_stated_is_not_clean(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["before", "after", "torn"])
 async def test_a_kill_anywhere_in_a_fold_changes_nothing_that_counts(tmp_path: Path, kind: str) -> None:
-    """Nor does one in the start of a supervisor."""
+    """A kill during the start of a supervisor does not change it either."""
     for at in range(1, 200):
         path = tmp_path / str(at)
         claim = supervised(path)
@@ -616,7 +616,7 @@ async def test_a_kill_anywhere_in_a_fold_changes_nothing_that_counts(tmp_path: P
 
 
 async def test_a_folded_folder_goes_only_when_its_new_name_is_on_disk(tmp_path: Path) -> None:
-    """Else it may come back without the statements that say what was left open."""
+    """Otherwise it may come back without the checkpoints that say which partitions were left open."""
     done: list[str] = []
 
     class Order(Io):

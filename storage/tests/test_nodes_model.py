@@ -1,7 +1,7 @@
-"""Several nodes on one directory against a model: partitions move, nodes and machines die, and one process follows.
+"""Several nodes on one directory against a model: partitions move, nodes and machines die, and one process takes over.
 
-A kill loses any part of what was not flushed of the segment that is written to, and leaves junk behind it: a partition
-that is taken for one in order without being so shows that.
+A kill loses any part of the unflushed bytes of the active segment, and leaves junk behind it. So a partition that is
+wrongly treated as in order is found.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ numbers = st.integers(0, 1 << 30)
 
 
 class Quick(Io):
-    """The machine does not fail here, only processes do."""
+    """An Io without syncs: the machine does not fail here, only processes do."""
 
     def fdatasync(self, fd: int) -> None:
         pass
@@ -43,13 +43,13 @@ class Quick(Io):
 
 
 class Part:
-    """What must be there of a partition. Its records count up from 0, by one producer."""
+    """What a partition must contain. One producer writes its records, which count up from 0."""
 
     def __init__(self, name: str, number: int, holder: int) -> None:
         self.key = name, 0
         self.topic_id = bytes([number % 250 + 1]) * 16
         self.end = self.flushed = self.start = self.start_asked = 0
-        #: Which node has it, None if it was given away.
+        #: The node that has it, None if it was given away.
         self.holder: int | None = holder
 
 
@@ -89,7 +89,7 @@ class NodesMachine(RuleBasedStateMachine):
         return served[number % len(served)] if served else None
 
     def check(self, part: Part) -> None:
-        """A node has just opened it."""
+        """Check a partition that a node has just opened."""
         vnode = self.vnode(part)
         assert vnode.topic_id == part.topic_id
         assert part.flushed <= vnode.log_end_offset <= part.end
@@ -137,7 +137,7 @@ class NodesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claim and len(self.dirs) < 3)
     @rule(node=st.sampled_from(NODES))
     def start_again(self, node: int) -> None:
-        """A node that died, or one more."""
+        """Start a node that died, or one more."""
         if node not in self.dirs:
             self.run(lambda: self.open_node(node))
 
@@ -205,7 +205,7 @@ class NodesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claim and self.dirs)
     @rule(at=numbers)
     def take(self, at: int) -> None:
-        """All that no living node has."""
+        """Take all partitions that no living node has."""
 
         async def work() -> None:
             node = sorted(self.dirs)[at % len(self.dirs)]
@@ -267,14 +267,14 @@ class NodesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claim and self.dirs)
     @rule(at=numbers)
     def stop_all_cleanly(self, at: int) -> None:
-        """Then the directory is as if one process had stopped cleanly."""
+        """Stop all nodes. The directory is then as if one process had stopped cleanly."""
         self.take(at)
         self.stop_all()
         assert (self.path / CLEAN_FILE).exists()
 
 
 def tear(vnode: LocalVnode, flushed: int, cut: int) -> None:
-    """The segment that is written to loses any part of what was not flushed, and gets junk instead."""
+    """Replace any part of the active segment's unflushed bytes by junk."""
     if not vnode.loaded:
         return
     active = vnode.segments[-1]

@@ -1,6 +1,6 @@
-"""The power fails anywhere in the life of a data directory: what was acknowledged is there, and nothing else.
+"""The power fails at any point in the life of a data directory: acknowledged records are there, and no others.
 
-Prints what was looked at: states, records, and how many dropped fsyncs were found. A failure names its seed.
+It prints the numbers of states and records checked, and of dropped fsyncs found. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.storage.vnode import ZERO_ID
 from barnabas.wire import batch
 from barnabas.wire.batch import Record
 
-# A producer whose records are deleted soon: only snapshots know of it then.
+# A producer whose records are deleted soon: then only snapshots know it.
 EARLY = 77
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, retention_ms=-1)
 
@@ -38,12 +38,12 @@ def value_of(identity: bytes, offset: int) -> bytes:
 
 
 def time_of(offset: int) -> int:
-    """Not in order: the newest record of a segment is seldom its last."""
+    """Times out of order: a segment's newest record is seldom its last."""
     return NOW + offset * 10 + (45 if offset % 7 == 3 else 0)
 
 
 class Life:
-    """A data directory that is used, killed, damaged and opened again; everything on one recorded disk."""
+    """A data directory that is used, killed, damaged and opened again, all on one recorded disk."""
 
     def __init__(self, root: Path, seed: int) -> None:
         root.mkdir()
@@ -63,11 +63,11 @@ class Life:
             self.promise_kept(vnode)
 
     def promise_visible(self, vnode: LocalVnode) -> None:
-        """Consumers may have seen all that is there."""
+        """Promise that all present records stay: consumers may have seen them."""
         self.disk.mark(("visible", vnode.topic_id, [r.offset for r in records_of(vnode)], vnode.log_end_offset))
 
     def promise_kept(self, vnode: LocalVnode) -> None:
-        """What was set aside is there to look at."""
+        """Promise that damaged bytes that were set aside stay."""
         files = {path.name: path.read_bytes() for path in Path(vnode.directory).glob("*.damaged-*")}
         if files:
             self.disk.mark(("kept", vnode.topic_id, files))
@@ -108,7 +108,7 @@ class Life:
         self.dir.delete_vnode(name, 0)
 
     async def live(self) -> None:
-        """All that a broker does to a data directory."""
+        """Do everything that a broker does to a data directory."""
         await self.open()
         vnode = self.create("a")
         other = self.create("b")
@@ -189,7 +189,7 @@ class Life:
         return node
 
     async def move(self, name: str, source: DataDir, target: DataDir) -> LocalVnode:
-        """The target's records are added next."""
+        """Move a partition; the next records are appended at the target."""
         await source.give([(name, 0)])
         await target.take([(name, 0)], lambda topic: CONFIG)
         self.promise_visible(target.vnodes[name, 0])
@@ -289,7 +289,7 @@ def records_of(vnode: LocalVnode) -> list[Record]:
 
 
 class Promised:
-    """What holds after a prefix of the journal."""
+    """What must hold after a prefix of the journal."""
 
     def __init__(self, journal: list[Op], upto: int) -> None:
         self.there: dict[bytes, set[int]] = defaultdict(set)
@@ -336,7 +336,7 @@ class Promised:
 
 
 async def check(path: Path, promised: Promised) -> int:
-    """Open what is left as the next start does; the number of records looked at."""
+    """Open what is left as the next start does; gives the number of records checked."""
     data_dir = DataDir.open(path, node_id=1, tell=RecordedEvents())
     await data_dir.load(config_of=lambda topic: CONFIG)
     assert promised.cluster_id in (None, data_dir.claim.cluster_id)
@@ -345,7 +345,7 @@ async def check(path: Path, promised: Promised) -> int:
     for vnode in data_dir.vnodes.values():
         identity = vnode.topic_id
         found_ids.add(identity)
-        if identity == ZERO_ID:  # as of a folder that was copied in from elsewhere
+        if identity == ZERO_ID:  # like a folder that was copied in from elsewhere
             assert not records_of(vnode), "what is left of a deleted partition is a partition"
         if identity not in promised.created:
             continue
@@ -383,7 +383,7 @@ async def check(path: Path, promised: Promised) -> int:
 
 
 class Run:
-    """One life, and what may be left of it."""
+    """One life, and what may be left of it after a power loss."""
 
     def __init__(self, place: Path, seed: int, live: Callable[[Life], Awaitable[None]] = Life.live) -> None:
         self.seed = seed
@@ -394,7 +394,7 @@ class Run:
         self.states = self.records = 0
 
     def syncs(self) -> dict[Site, int]:
-        """Every kind of sync, and where in the journal it is first made."""
+        """Every kind of sync, and its first position in the journal."""
         found: dict[Site, int] = {}
         for number, op in enumerate(self.journal):
             if op.kind == "sync" and op.detail.lines:
@@ -402,7 +402,7 @@ class Run:
         return found
 
     def look(self, upto: int, seed: int, mode: str, dropped: Callable[[Site], bool] | None = None) -> None:
-        """Raises AssertionError, or whatever storage raises, if something promised is not there."""
+        """Check the promises. Raises AssertionError, or any error of storage, if something promised is missing."""
         target = self.place / "state"
         shutil.rmtree(target, ignore_errors=True)
         survivor(self.journal[:upto], target, random.Random(seed), mode=mode, dropped=dropped)
@@ -410,7 +410,7 @@ class Run:
         self.states += 1
 
     def find(self, site: Site, tries: int) -> bool:
-        """Whether anything is seen to be lost when the syncs of a site are left out."""
+        """Whether a check finds something lost when the syncs of a site are left out."""
         pick = random.Random(self.seed)
         made = [number for number, op in enumerate(self.journal) if op.kind == "sync" and op.detail == site]
         marks = [number + 1 for number, op in enumerate(self.journal) if op.kind == "mark" and number > made[0]]
@@ -422,7 +422,7 @@ class Run:
             try:
                 self.look(upto, number, mode, lambda made: made == site)
             except Exception:
-                self.look(upto, number, mode)  # it is that sync, and nothing else
+                self.look(upto, number, mode)  # it is only due to that sync
                 return True
         return False
 
@@ -455,7 +455,7 @@ def test_a_power_loss_of_several_nodes_loses_nothing_acknowledged(tmp_path: Path
 def test_the_indexes_of_a_segment_rolled_after_the_last_flush_are_on_disk_before_a_checkpoint_says_so(
     tmp_path: Path,
 ) -> None:
-    """The checkpoint states the offset at which that segment ends, and recovery looks at nothing below it."""
+    """The checkpoint has the offset at which that segment ends, and recovery checks nothing below it."""
 
     async def live() -> None:
         life = Life(tmp_path / "life", 1)
@@ -478,7 +478,7 @@ def test_the_indexes_of_a_segment_rolled_after_the_last_flush_are_on_disk_before
 
 
 def test_records_deleted_up_to_a_segments_beginning_do_not_come_back(tmp_path: Path) -> None:
-    """The folder tells that start, once its names are on disk; until then a checkpoint does."""
+    """Once the folder's names are on disk, they show that start; until then a checkpoint does."""
 
     async def live(life: Life) -> None:
         await life.open()
@@ -493,7 +493,7 @@ def test_records_deleted_up_to_a_segments_beginning_do_not_come_back(tmp_path: P
         run.look(len(run.journal), seed, mode)
 
 
-# What nobody misses, by the function that syncs and the kind of file, and why it is synced all the same.
+# Syncs that no check misses, by function and kind of file, and why they are made all the same.
 SPARED = {
     ("put_away", "*.index"): "at a clean stop: the first use would build it anew, on the event loop",
     ("put_away", "*.timeindex"): "at a clean stop: as for the index",
@@ -512,7 +512,7 @@ SPARED = {
 }
 
 
-#: Files whose syncs are made in no life here, and where they are looked at.
+#: Files whose syncs are made in no life here, and the tests that check them.
 ELSEWHERE = {
     "storage/compaction.py": "test_compaction.py drops each of them",
     "storage/snapshots.py": "the lives of broker/tests/test_power_loss.py",

@@ -1,4 +1,4 @@
-"""New segments take the place of old ones, all or none, whatever cuts it; readers of the old ones go on."""
+"""New segments replace old ones, all or none, at any interruption; readers of the old ones go on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def offsets(vnode: LocalVnode) -> list[int]:
 
 
 def cleaned(io: Io, old: Sequence[Segment], end: int, keep: Keep) -> Segment:
-    """What of some segments is kept, as one segment that ends at `end`, synced under `.cleaned`."""
+    """The kept records of some segments as one segment that ends at `end`, synced under `.cleaned`."""
     new = Segment(old[0].directory, old[0].base_offset, mark=CLEANED_SUFFIX)
     new.start()
     fd = io.open(new.path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -81,7 +81,7 @@ def cleaned(io: Io, old: Sequence[Segment], end: int, keep: Keep) -> Segment:
 
 
 def compact(vnode: LocalVnode, io: Io, keep: Keep = lambda offset: offset % 3 == 0) -> None:
-    """The second to the fifth segment become two, which hold less."""
+    """Replace the second to the fifth segment by two smaller ones."""
     segments = vnode.segments
     assert len(segments) > 6
     first = cleaned(io, segments[1:4], segments[4].base_offset, keep)
@@ -255,7 +255,7 @@ def test_what_recovery_could_not_finish_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_failed_attempt_left_does_not_undo_the_next_replacement(tmp_path: Path) -> None:
-    """A `.log.cleaned` of an earlier segment says that what is `.swap` behind it is not whole."""
+    """A `.log.cleaned` of an earlier segment would say that the `.swap` files after it are not complete."""
     path = tmp_path / "t-0"
     vnode = filled(path)
     bases = bases_of(vnode)
@@ -266,7 +266,7 @@ def test_what_a_failed_attempt_left_does_not_undo_the_next_replacement(tmp_path:
     vnode.load()
     segments = vnode.segments
     new = cleaned(io, segments[1:5], bases[5], lambda offset: offset % 3 == 0)
-    io.at, io.calls = 8, 0  # the sweep of three files, three names of the new one, and one of the old ones
+    io.at, io.calls = 8, 0  # three unlinks, three renames of the new one, and one rename of the old ones
     with pytest.raises(CrashError):
         vnode.replace(segments[1:5], [new])
     assert (path / f"{bases[1]:020d}.log.swap").exists()
@@ -275,7 +275,7 @@ def test_what_a_failed_attempt_left_does_not_undo_the_next_replacement(tmp_path:
 
 
 def test_a_replacement_that_kafka_had_not_finished_is_finished(tmp_path: Path) -> None:
-    """Kafka has renamed the old segments away; of the new one the `.swap` files are there."""
+    """Kafka has renamed the old segments away; the new one's files are still `.swap`."""
     path = tmp_path / "t-0"
     vnode = filled(path)
     bases = bases_of(vnode)
@@ -340,7 +340,7 @@ def test_readers_of_the_files_are_told_while_neither_the_old_nor_the_new_segment
 
 
 async def test_what_could_not_be_put_in_place_is_not_tried_again_at_once(tmp_path: Path) -> None:
-    """Each try copies the segment."""
+    """Because each try copies the segment."""
 
     class NoRoom(Io):
         def replace(self, source: str, target: str) -> None:
@@ -366,7 +366,7 @@ async def test_what_could_not_be_put_in_place_is_not_tried_again_at_once(tmp_pat
 
 
 def test_a_segment_that_proves_to_be_whole_stays(tmp_path: Path) -> None:
-    """Only its indexes were not right: they are made anew."""
+    """Only its indexes were wrong: they are rebuilt."""
     path = tmp_path / "t-0"
     vnode = filled(path)
     segment = vnode.segments[1]

@@ -1,4 +1,4 @@
-"""What storage tells where no log of a broker's listens."""
+"""Reports of storage without a broker's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage costs what is damaged: what is whole stays readable, the rest is set aside, and each finding is told."""
+"""Only damaged batches are lost: whole ones stay readable, damage is set aside, and each finding is reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COUNT = 300
 
 
 def filled(path: Path, *, clean: bool = False, config: LogConfig = CONFIG) -> list[int]:
-    """A log of COUNT records, one in each batch; the base offsets of its segments."""
+    """Make a log of COUNT records, one in each batch; gives the base offsets of its segments."""
     path.parent.mkdir(exist_ok=True)
     vnode = created(path, config)
     for number in range(COUNT):
@@ -74,7 +74,7 @@ def offsets(vnode: LocalVnode) -> list[int]:
 
 
 def insisting(vnode: LocalVnode) -> list[int]:
-    """As `offsets`, by a client that checks the CRC and asks again."""
+    """Like `offsets`, but by a client that checks the CRC and asks again."""
     found: list[int] = []
     offset, tries = vnode.log_start_offset, 0
     while offset < vnode.high_watermark:
@@ -125,7 +125,7 @@ def test_one_segment_loses_no_more_than_entries_wait_in_memory(tmp_path: Path) -
     vnode = created(path, config)
     for number in range(COUNT):
         vnode.append(produced(number), now_ms=NOW)
-    vnode.flush()  # a kill: nobody has asked for the indexes to be written
+    vnode.flush()  # as after a kill: the indexes were not written
     flip(path, 0, vnode.size_bytes // 2)
     assert len(offsets(reopened(path, RecordedEvents(), config=config))) > COUNT - 10
 
@@ -145,11 +145,11 @@ def test_a_bit_anywhere_costs_little_and_nothing_is_made_up(tmp_path: Path, clea
         told = RecordedEvents()
         point = pick.choice([0, bases[2], COUNT])
         if base < point and any(start <= at < start + 8 for start, _ in positions(data)):
-            continue  # a base offset, which no CRC covers, where nobody looks
+            continue  # a base offset, which no CRC covers and recovery does not check
         end = kept_end(Io(), str(path), point)
         vnode = reopened(path, told, point=point)
         assert vnode.log_end_offset == end >= point
-        found = insisting(vnode)  # below the recovery point nobody has looked: the reader meets it
+        found = insisting(vnode)  # below the recovery point nothing was checked: the reader finds it
         assert len(found) >= COUNT - 25
         assert vnode.error is None
         if len(found) < COUNT:
@@ -181,7 +181,7 @@ def test_bytes_in_a_payload_that_look_like_a_batch_are_never_taken_for_one(tmp_p
 
 @pytest.mark.parametrize("jump", [1, 64, 4096, 2**33, -1])
 def test_a_wrong_base_offset_costs_its_batch(tmp_path: Path, jump: int) -> None:
-    """It stands outside the CRC."""
+    """The CRC does not cover it."""
     path = tmp_path / "t-0"
     filled(path)
     file = path / f"{0:020d}.log"
@@ -245,7 +245,7 @@ def test_a_whole_segment_of_garbage_is_a_gap(tmp_path: Path) -> None:
 def test_what_is_lost_of_a_segment_that_was_rolled_before_a_flush_is_no_duplicate_when_it_is_sent_again(
     tmp_path: Path,
 ) -> None:
-    """The next segment's name and the snapshot were written back, the batches were not."""
+    """The next segment's name and the snapshot had reached the disk, the batches had not."""
     path = tmp_path / "t-0"
     vnode = created(path, CONFIG)
     for number in range(10):
@@ -336,7 +336,7 @@ async def test_a_data_directory_mends_in_a_thread_what_a_reader_met_in_the_activ
         offset = 0
         with trio.fail_after(60):
             while offset < COUNT:
-                with contextlib.suppress(KafkaError):  # as a client that checks the CRC: it asks again
+                with contextlib.suppress(KafkaError):  # like a client that checks the CRC and asks again
                     result = vnode.read(offset, 300)
                     assert result.slice is not None
                     for header, view in batch.iter_batches(result.slice.read()):

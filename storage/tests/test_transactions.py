@@ -1,4 +1,4 @@
-"""Transactions in a vnode: what a read_committed consumer sees, whatever is done to the files in between."""
+"""Transactions in a vnode: what a read_committed consumer sees, also after changes to the files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def end(vnode: Vnode, producer_id: int, *, committed: bool, epoch: int = 0, new_
 
 
 def committed_values(vnode: Vnode, start: int = 0, max_bytes: int = 200) -> list[bytes | None]:
-    """As a read_committed client does it: fetch by fetch, passing over what the answer's list of aborted ones says."""
+    """Read like a read_committed client: fetch by fetch, skipping the aborted transactions that the answer lists."""
     seen: list[bytes | None] = []
     offset = start
     while True:
@@ -136,7 +136,7 @@ def test_segments_without_aborted_transactions_are_not_looked_at(tmp_path: Path)
     st.sampled_from([1, 2, 256]),
 )
 def test_the_index_finds_what_a_walk_over_all_entries_finds(steps: list[int], most: int, block: int) -> None:
-    """Some transactions overlap: each step begins one, or ends one of those that are open."""
+    """Transactions may overlap: each step begins one, or ends an open one."""
     open_ones: list[int] = []
     entries: list[AbortedTransaction] = []
     for offset, step in enumerate(steps):
@@ -262,7 +262,7 @@ def test_producers_are_shown(make: Make) -> None:
 
 
 class History:
-    """Producers that write and end transactions at random, and what a read_committed consumer must see of it."""
+    """Producers that write and end transactions at random, and what a read_committed consumer must see."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -272,7 +272,7 @@ class History:
         self.epochs: dict[int, int] = {}
 
     def step(self, vnode: Vnode) -> None:
-        """One append; a failed one changes nothing here."""
+        """Make one append; a failed one changes nothing here."""
         rng = self.random
         producer = rng.randrange(4)
         value = b"%d" % len(self.written)
@@ -293,7 +293,7 @@ class History:
             self.written.append(((producer, epoch), value))
 
     def visible(self) -> list[bytes]:
-        """Everything committed before the first transaction that is open."""
+        """The committed values before the first open transaction."""
         seen = []
         for transaction, value in self.written:
             if transaction is None:
@@ -332,7 +332,7 @@ def test_after_a_restart_the_same_is_seen(tmp_path: Path, seed: int, clean: bool
             else:
                 point = history.random.choice([0, point])
                 if point == 0 and history.random.random() < 0.5:
-                    for index in path.glob("*" + SUFFIX):  # a loss of power: it is not synced with each flush
+                    for index in path.glob("*" + SUFFIX):  # a loss of power: the index is not synced with each flush
                         index.unlink()
                 vnode = recovered(path, recovery_point=point)
             assert committed_values(vnode) == history.visible()

@@ -1,4 +1,4 @@
-"""What a producer's batch is refused for, and what is set right in it."""
+"""The reasons for which a producer's batch is refused, and the corrections to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batch_of(*values: bytes, timestamp: int = NOW, compression: int = Compressio
 
 
 def lying(data: bytes, change: Callable[[bytearray], None]) -> bytes:
-    """The batch after a change, with a right CRC."""
+    """The batch after a change, with its CRC corrected."""
     out = bytearray(data)
     change(out)
     batch.seal(out)
@@ -39,7 +39,7 @@ def lying(data: bytes, change: Callable[[bytearray], None]) -> bytes:
 def with_body(
     body: bytes, count: int, codec: int = CompressionType.NONE, last_offset_delta: int | None = None
 ) -> bytes:
-    """A batch of any bytes as records."""
+    """A batch with any bytes in place of records."""
     return batch.assemble_batch(
         body,
         records_count=count,
@@ -56,7 +56,7 @@ def set_int32(at: int, value: int) -> Callable[[bytearray], None]:
 
 
 BODY = batch_of(b"a", b"b")[batch.HEADER_SIZE :]
-#: How each is made, as some of them are large, and its error.
+#: A function that makes each batch, as some are large, and the expected error.
 LIES: dict[str, tuple[Callable[[], bytes], ErrorCode]] = {
     "garbage": (lambda: with_body(b"\x00garbage" * 9, 5), ErrorCode.INVALID_RECORD),
     "garbage that is compressed": (
@@ -211,7 +211,7 @@ def test_without_the_walk_in_c_many_records_are_left_to_a_thread(monkeypatch: py
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=5), st.sampled_from(list(CompressionType)), st.data())
 def test_a_batch_that_passes_reads_back_whole(values: list[bytes], codec: CompressionType, data: st.DataObject) -> None:
-    """Whatever is changed in a batch, with its CRC repaired: what passes, every reader can read."""
+    """A batch is changed at random, and its CRC corrected: if it passes, every reader can read it."""
     bad = bytearray(batch_of(*values, compression=codec))
     for _ in range(data.draw(st.integers(0, 2))):
         bad[data.draw(st.integers(8, len(bad) - 1))] ^= data.draw(st.integers(1, 255))
@@ -227,7 +227,7 @@ def test_a_batch_that_passes_reads_back_whole(values: list[bytes], codec: Compre
 
 
 def test_compressed_records_behind_a_second_member_count_too() -> None:
-    """Several gzip members follow one another; all of them are looked at."""
+    """A gzip stream may have several members; all of them are read."""
     whole = with_body(b"", 2, CompressionType.GZIP)[: batch.HEADER_SIZE]
     body = compress(CompressionType.GZIP, BODY) + compress(CompressionType.GZIP, b"more")
     data = lying(whole + body, set_int32(8, len(whole) + len(body) - 12))

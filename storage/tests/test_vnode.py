@@ -1,4 +1,4 @@
-"""What a vnode promises to those who append and read, on real files."""
+"""The promises of a vnode for appends and reads, on real files."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_retention_by_size_and_time(tmp_path: Path) -> None:
     vnode.apply_retention(NOW)
     assert vnode.size_bytes < 1400
     vnode.config = changed(PAGE_CACHE, retention_ms=10)
-    vnode.apply_retention(NOW + 20_000)  # the active segment, too, is expired: it is rolled first
+    vnode.apply_retention(NOW + 20_000)  # the active segment is expired, too: it is rolled first
     assert (vnode.log_start_offset, vnode.log_end_offset, vnode.size_bytes) == (40, 40, 0)
     assert vnode.append(one(b"x"), now_ms=NOW).base_offset == 40
     assert sorted(n for n in os.listdir(vnode.directory) if n.endswith(".log")) == [f"{40:020d}.log"]
@@ -354,7 +354,7 @@ def test_a_damaged_snapshot_or_one_beyond_the_log_is_not_believed(tmp_path: Path
 
 
 def test_unflushed_segments_keep_their_descriptors(tmp_path: Path) -> None:
-    """Else the kernel's record of a failed write-back could be gone before the fsync that should report it."""
+    """Otherwise the kernel could forget a failed write-back before the fsync that should report it."""
     io = Io()
     cache = FileCache(io, limit=1)
     vnodes = [LocalVnode(str(tmp_path / f"t-{n}"), "t", n, LogConfig(), io=io, cache=cache) for n in range(4)]
@@ -372,7 +372,7 @@ def test_unflushed_segments_keep_their_descriptors(tmp_path: Path) -> None:
 
 
 def test_many_unflushed_segments_do_not_make_each_opening_dearer(tmp_path: Path) -> None:
-    """A look at each of them at every opening took minutes for ten thousand partitions."""
+    """When every opening checked each of them, ten thousand partitions took minutes."""
 
     class Counted(OrderedDict[Any, None]):
         looks = 0
@@ -417,7 +417,7 @@ def test_an_index_preallocated_with_zeros_is_read(tmp_path: Path) -> None:
 
 
 def test_flushes_one_by_one_overwrite_zeros(tmp_path: Path) -> None:
-    """So that an fdatasync finds the file as long as it was."""
+    """So the file's length does not change before an fdatasync."""
     vnode = created(tmp_path / "t-0", LogConfig())
     path = Path(vnode.segments[0].path())
     lengths = []
@@ -508,7 +508,7 @@ def test_after_a_restart_a_producer_may_repeat_all_that_it_had_in_flight(tmp_pat
     vnode = created(tmp_path / "t-0")
     for sequence in range(7):
         vnode.append(produced(sequence), now_ms=NOW)
-    vnode.roll(NOW)  # the snapshot is all that the next start reads of these
+    vnode.roll(NOW)  # the next start reads only the snapshot of these
     vnode.flush()
     again = recovered(tmp_path / "t-0")
     for sequence in range(2, 7):

@@ -32,7 +32,7 @@ def test_the_last_stable_offset_follows_the_high_watermark_up_to_an_undecided_tr
 
 
 def kept(undecided: Undecided) -> int:
-    """How many transactions are remembered."""
+    """The number of transactions remembered."""
     return len(undecided._open) + len(undecided._ended)
 
 
@@ -56,7 +56,7 @@ def test_what_is_seen_earlier_and_begins_later_than_another_one_is_not_remembere
     Watermarks(0, Segment("", 0), 0, undecided)
     for first in range(1000):
         undecided.begin(first)
-    for first in reversed(range(1000)):  # the markers stand in the other order
+    for first in reversed(range(1000)):  # the markers are in the opposite order
         undecided.end(first, 2000 - first)
         assert (len(undecided._ended), undecided.first) == (1, 0)
 
@@ -72,7 +72,7 @@ def test_without_readers_nothing_that_is_decided_is_remembered() -> None:
 
 @given(st.lists(st.integers(0, 3), max_size=60))
 def test_readers_never_see_a_transaction_before_its_marker(steps: list[int]) -> None:
-    """Against all transactions as they are: 0 and 1 append, 2 ends one, 3 shows what is there."""
+    """Compared with a plain list of all transactions: 0 and 1 append, 2 ends one, 3 moves the high watermark."""
     segment, undecided = Segment("", 0), Undecided()
     marks = Watermarks(0, segment, 0, undecided)
     begun: list[int] = []

@@ -1,4 +1,4 @@
-"""Which quota is a client's: the eight levels, against the plain list of them."""
+"""Which quota applies to a client: the eight levels, compared with a plain list of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def entity(user: str | None, client_id: str | None) -> Entity:
 
 
 def counted(user: str | None, client_id: str | None) -> tuple[str, str]:
-    """A default is one for each; what is not named is all together."""
+    """A default counts for each one separately; a part that is not named is shared by all."""
     return "" if user == ALL else "u", "" if client_id == ALL else "c"
 
 

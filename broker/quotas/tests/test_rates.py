@@ -1,4 +1,4 @@
-"""Rates over windows against a plain model of them, and the bucket of tokens."""
+"""Rates over windows compared with a plain model, and the token bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WINDOWS = Windows(11, 1.0)
 
 
 def model(events: list[tuple[float, float]], limit: float, now: float, windows: Windows) -> float:
-    """What Kafka's metrics say: samples begin with the first event after the one before is over."""
+    """Kafka's metrics: a sample begins with the first event after the previous sample is over."""
     samples: list[list[float]] = []  # begin, last event, total
     for at, amount in events:
         if not samples or at - samples[-1][0] >= windows.seconds:

@@ -1,4 +1,4 @@
-"""Names that clients make up have a bound, and hide nobody from a quota."""
+"""The number of names that clients make up is bounded, and does not help a client to evade a quota."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A transaction coordinator with a clock that the test moves, a store that it releases, and partitions in memory.
 
-The partitions are not a model: what may be written is decided by storage's own `ProducerState`.
+The partitions are not a model: storage's own `ProducerState` decides which writes are allowed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NEVER_USED = 1_000
 
 
 class Entry(NamedTuple):
-    """What a partition's log has at one offset: a batch, or the marker that ended what began at `first_open`."""
+    """An entry of a partition's log: a batch, or the marker of the transaction that began at `first_open`."""
 
     producer_id: int
     epoch: int
@@ -66,7 +66,7 @@ class Partition:
             self.log.append(Entry(producer_id, epoch, value))
 
     def end(self, marker: Marker, new_epoch: bool) -> None:
-        """Raises KafkaError."""
+        """Append a marker. Raises KafkaError."""
         self.producers.check_marker(marker, new_epoch=new_epoch)
         first = self.producers.open_transaction(marker.producer_id)
         self.producers.end_transaction(marker, len(self.log), 0)
@@ -74,7 +74,7 @@ class Partition:
 
 
 class MemoryMarkers:
-    """Writes markers at once; after `hold()` when the test says so."""
+    """Writes markers at once; after `hold()` only when the test releases them."""
 
     def __init__(self, partitions: dict[TopicPartition, Partition]) -> None:
         self.partitions = partitions
@@ -96,7 +96,7 @@ class MemoryMarkers:
             self.release(self.fails_with)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The oldest marker is written or fails."""
+        """Let the oldest marker be written or fail."""
         where, marker, done, new_epoch = self.waiting.popleft()
         partition = self.partitions.get(where)
         if error:
@@ -138,7 +138,7 @@ class World:
         given(self.ids_fail or next(self.ids))
 
     def start(self) -> TransactionCoordinator:
-        """A coordinator that has read what the store has, as after a restart."""
+        """A coordinator that has read the store, as after a restart."""
         self.coordinator = TransactionCoordinator(
             self.config,
             self.store,
@@ -157,7 +157,7 @@ class World:
         return self.coordinator
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, with every deadline on the way met when it is due."""
+        """Let time pass; each deadline on the way fires when it is due."""
         end = self.clock.now + seconds
         while (due := self.coordinator.deadlines.next()) <= end:
             self.clock.now = max(due, self.clock.now)
@@ -217,13 +217,13 @@ class World:
         version: int = 3,
         verify: bool = False,
     ) -> ErrorCode:
-        """What the first partition is told."""
+        """The error of the first partition."""
         answer = self.add(producer, *places, name=name, version=version, verify=verify).get()
         topics = answer.results_by_topic_v3_and_below if version < 4 else answer.results_by_transaction[0].topic_results
         return ErrorCode(topics[0].results_by_partition[0].partition_error_code)
 
     def add_implicitly(self, producer: tuple[int, int], *places: TopicPartition, name: str = "t") -> Reply[ErrorCode]:
-        """As Produce and TxnOffsetCommit do in version 2 of transactions."""
+        """Add partitions as Produce and TxnOffsetCommit do in version 2 of transactions."""
         reply: Reply[ErrorCode] = Reply()
         self.coordinator.add(name, *producer, frozenset(places or (("orders", 0),)), V2, reply)
         return reply
@@ -249,7 +249,7 @@ class World:
     def write(
         self, producer: tuple[int, int], where: TopicPartition = ("orders", 0), *, sequence: int = 0, name: str = "t"
     ) -> None:
-        """A batch, as Produce takes it: verified and appended at once. Raises KafkaError."""
+        """Write a batch as Produce does: verify and append it at once. Raises KafkaError."""
         self.coordinator.verify(name, *producer, where)
         self.partitions[where].append(*producer, sequence, name)
 

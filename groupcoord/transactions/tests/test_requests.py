@@ -1,4 +1,4 @@
-"""What each request of a transactional producer is answered with, by version and state."""
+"""The answers to each request of a transactional producer, by version and state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ORDERS, MORE = ("orders", 0), ("orders", 1)
 
 
 def refusal(world: World, producer: tuple[int, int], where: tuple[str, int] = ORDERS) -> ErrorCode:
-    """Why a batch is not taken."""
+    """The error with which a batch is refused."""
     with pytest.raises(KafkaError) as caught:
         world.write(producer, where)
     return caught.value.code
@@ -265,7 +265,7 @@ def test_version_2_aborts_what_has_not_begun_and_does_not_commit_it() -> None:
 
 
 def test_a_late_end_does_not_touch_the_next_transaction() -> None:
-    """The flaw of version 1 that KIP-890 is about."""
+    """The flaw of version 1 that KIP-890 fixes."""
     world = World()
     producer = world.producer()
     world.add_implicitly(producer)
@@ -311,7 +311,7 @@ def test_a_repetition_is_known_over_the_change_of_the_producer_id() -> None:
 
 
 def test_nobody_goes_on_with_the_last_epoch() -> None:
-    """It is for fencing: a producer that was fenced with it would have none to follow."""
+    """It is reserved for fencing: a producer that was fenced with it could get no higher one."""
     world = World()
     producer = world.producer()
     while producer[1] < MAX_EPOCH - 1:
@@ -476,7 +476,7 @@ def test_a_hoarder_of_transactional_ids_leaves_room_for_those_of_others() -> Non
     codes = [world.init(f"{n}-" + "x" * 10_000).get().error_code for n in range(200)]
     assert ErrorCode.POLICY_VIOLATION in codes
     assert world.init("honest", client="10.0.0.2").get().error_code == ErrorCode.NONE
-    world.start()  # after which nobody knows whose they were
+    world.start()  # the coordinator no longer knows whose they were
     assert world.init("later", client="10.0.0.2").get().error_code == ErrorCode.NONE
     shards = world.coordinator.shards
     assert world.init("0-" + "x" * 10_000, client="10.0.0.3").get().error_code == ErrorCode.NONE

@@ -1,9 +1,8 @@
-"""Hours of producers that are killed, replaced and repeat themselves, a store and partitions that are slow or fail, and
-coordinators that restart between any two records.
+"""Simulated hours with producers that are killed, replaced and repeat requests, a store and partitions that are slow or
+fail, and coordinators that restart between any two records.
 
-Everything random comes from one seed, so a seed that fails here fails again. Producers of version 2 find each of their
-requests repeated, at any later time. Version 1 cannot stand that (KIP-890 tells why), so there only the coordinator's
-side is hostile.
+Everything random comes from one seed, so a failure can be repeated. Any request of a version 2 producer may be repeated
+at any later time. Version 1 cannot handle that (see KIP-890), so there only the coordinator's side is hostile.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from barnabas.wire.messages.add_partitions_to_txn import AddPartitionsToTxnReque
 from barnabas.wire.messages.end_txn import EndTxnRequest
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 
-#: Transactional ids with the version that their producers speak; the epochs of the last one are nearly used up.
+#: Transactional ids with the version that their producers use; the epochs of the last one are nearly used up.
 IDS = {"one": V1, "two": V2, "three": V2, "old": V2}
 PLACES: list[TopicPartition] = [("orders", 0), ("orders", 1), ("orders", 2), ("payments", 0)]
 TIMEOUT_MS = 20_000
@@ -64,7 +63,7 @@ class Client:
 
     @property
     def tag(self) -> Tag:
-        """The transaction that is open."""
+        """The open transaction."""
         return self.name, self.number, self.count
 
     def init(self) -> None:
@@ -157,7 +156,7 @@ class Client:
             self.is_dead = True
 
     def send(self, request: Callable[[World, Any], None], answered: Callable[[Any], None]) -> None:
-        """Over a network that loses answers, and in version 2 brings requests twice."""
+        """Send a request over a network that loses answers and, in version 2, delivers requests twice."""
         sim = self.sim
         is_over = False
 
@@ -250,13 +249,13 @@ class Simulation:
             call()
         self.world.pass_time(end - self.world.clock.now)
         late = [each for each in self.replies if each.is_open and self.world.clock.now - each.since > LONGEST_WAIT]
-        if late:  # no write takes longer than that
+        if late:  # no write takes longer
             self.world.store.release_all()
         assert not [each for each in late if each.is_open], "somebody waits for ever"
         self.replies = [each for each in self.replies if each.is_open]
 
     def restart(self) -> None:
-        """The broker dies: of what is being written a part is in the log. Late markers of version 2 may still come."""
+        """The broker dies: some pending writes are in the log. Late markers of version 2 may still come."""
         for partition in range(self.world.config.transaction_state_log_num_partitions):
             self.world.coordinator.unload(partition)
         for partition, waiting in self.world.store.waiting.items():
@@ -275,7 +274,7 @@ class Simulation:
             self.world.partitions[where].end(marker, new_epoch=True)
 
     def finish(self) -> None:
-        """Everybody dies, time passes: nothing is open, and every transaction has one outcome everywhere."""
+        """All producers die and time passes: nothing is open, and every transaction has one outcome everywhere."""
         for client in self.clients:
             client.is_dead = True
         for _ in range(60):
@@ -314,7 +313,7 @@ class Simulation:
                 assert tag in found[where], f"a batch of {tag} in {where} is lost"
 
     def check_epochs(self) -> None:
-        """In the log of an id, epochs of a producer id never go back, and a producer id never comes again."""
+        """In the log of an id, epochs of a producer id never decrease, and a producer id never comes back."""
         seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for log in self.world.store.log.values():
             for record in log:
@@ -341,7 +340,7 @@ def test_transactions(seed: int) -> None:
 
 
 def test_it_does_what_it_says() -> None:
-    """Both outcomes are told to both versions, producers are fenced, and the epochs of one are used up."""
+    """The simulation covers its cases: both outcomes in both versions, fenced producers, and used-up epochs."""
     sims = [run(seed, 600) for seed in range(100, 105)]
     told = {(IDS[tag[0]], committed) for sim in sims for tag, committed in sim.told.items()}
     assert told == {(V1, True), (V1, False), (V2, True), (V2, False)}
