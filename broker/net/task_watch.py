@@ -51,10 +51,8 @@ class TaskWatch:
             await trio.sleep_forever()
 
     async def _watch(self, fd: int, scope: trio.CancelScope) -> None:
-        if scope.cancel_called:  # the socket may be closed already
-            return
         with scope:
-            while True:
+            while not scope.cancel_called:  # else the socket may be closed already
                 await trio.lowlevel.wait_readable(fd)
                 if scope.cancel_called:  # it was removed just before this task ran
                     return

@@ -177,6 +177,25 @@ async def test_a_socket_that_is_removed_before_its_task_runs_is_not_found() -> N
             nursery.cancel_scope.cancel()
 
 
+async def test_a_socket_may_be_closed_when_it_has_just_been_served() -> None:
+    """Its task is about to watch it again, and must not: the descriptor may be another socket's by then."""
+    found = trio.Event()
+    watch = TaskWatch(found.set)
+    with pairs(1) as [(ours, theirs)]:
+        fd = ours.fileno()
+        watch.add(fd)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch.run)
+            theirs.send(b"x")
+            await found.wait()
+            assert watch.find() == [fd]
+            watch.again(fd)  # its task runs next
+            watch.remove(fd)
+            ours.close()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+
 @pytest.mark.door
 async def test_this_trio_is_woken_without_a_task() -> None:
     """Fails with a trio whose insides have changed: then the broker still works, but each request costs more."""
