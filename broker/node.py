@@ -346,7 +346,7 @@ class Node:
         self.groups = parts.make(Groups)
         self.transactions = parts.make(Transactions)
         offsets = parts.make(Offsets)
-        self.queries = parts.make(self._queries_class())
+        self.queries = parts.make(Queries) if together is None else self._queries_of(together)
         self.streams = parts.make(Streams)
         self.owners = parts.make(Owners)
         self.configs = parts.make(ResourceConfigs)
@@ -363,8 +363,6 @@ class Node:
             nodes.controller_id = together.membership.owner
             together.assemble(self.authentication, self.transactions)
             offsets.peers = self.configs.peers = together.channels
-            if together.membership.owns:
-                self.queries.everywhere = self.followers.have_applied
         self.metadata.listeners = [
             self.configs,
             self.authentication,
@@ -379,12 +377,17 @@ class Node:
             *(together.listeners if together is not None else ()),
         ]
 
-    def _queries_class(self) -> type[Queries]:
-        if self.together is None or self.together.membership.owns:
-            return Queries
+    def _queries_of(self, together: Together) -> Queries:
+        """The query topics of one of several nodes: the owner of the metadata makes them."""
         from barnabas.broker.jobs.followed_queries import FollowedQueries
 
-        return FollowedQueries
+        if together.membership.owns:
+            queries = self._parts.make(Queries)
+            queries.everywhere = self.followers.have_applied
+            return queries
+        followed = self._parts.make(FollowedQueries)
+        followed.owner = together.owner
+        return followed
 
     def _authorizer(self) -> Authorizer | None:
         """Who decides what clients may do, if the configuration says so."""

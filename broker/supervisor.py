@@ -189,7 +189,7 @@ class Supervisor:
             self._manager.stopping()
         is_first, self._stopping = not self._stopping, True
         for child in self.children.values():
-            if child.pid and (child.node != self._owner or not is_first or self.count == 1):
+            if child.pid and (child.node != self._owner or not is_first):
                 os.kill(child.pid, signal.SIGTERM)
 
     def _look_after(self, child: Child, turn: float) -> None:

@@ -11,11 +11,13 @@ them, and keep two nodes apart even in one process.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import stat
 import uuid
+from collections.abc import Iterator
 
 from barnabas.storage.checkpoints import read_properties, write_properties
 from barnabas.storage.errors import NodeRunsError, StorageError
@@ -76,7 +78,7 @@ class Claim:
             lock_fd = io.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StorageError(_unusable(path, error)) from error
-        try:
+        with _closed_on_failure(io, lock_fd, path):
             try:
                 fcntl.lockf(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -93,12 +95,6 @@ class Claim:
             if for_nodes:
                 claim._make_room_for_nodes()
             _held[os.path.realpath(path)] = os.getpid()
-        except OSError as error:
-            io.close(lock_fd)
-            raise StorageError(_unusable(path, error)) from error
-        except BaseException:
-            io.close(lock_fd)
-            raise
         return claim
 
     def release(self) -> None:
@@ -174,7 +170,7 @@ class NodeClaim(Claim):
             lock_fd = io.open(os.path.join(home, LOCK_FILE), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StorageError(_unusable(path, error)) from error
-        try:
+        with _closed_on_failure(io, lock_fd, path):
             if not _locked(lock_fd):
                 raise StorageError(
                     f"node {node_id} of the data directory {path} runs already: stop it, or choose another node.id"
@@ -183,12 +179,6 @@ class NodeClaim(Claim):
                 sync_path(io, os.path.dirname(home))
             claim = cls(io, path, lock_fd, identity, node_id)
             claim.withdraw_address()
-        except OSError as error:
-            io.close(lock_fd)
-            raise StorageError(_unusable(path, error)) from error
-        except BaseException:
-            io.close(lock_fd)
-            raise
         return claim
 
     def release(self) -> None:
@@ -207,6 +197,19 @@ class NodeClaim(Claim):
 
     def write_clean_mark(self) -> None:
         """A node says of each partition whether it is in order; see `storage.stated`."""
+
+
+@contextlib.contextmanager
+def _closed_on_failure(io: Io, lock_fd: int, path: str) -> Iterator[None]:
+    """Give a lock free again if what follows it fails. Raises `StorageError` for what the disk refuses."""
+    try:
+        yield
+    except OSError as error:
+        io.close(lock_fd)
+        raise StorageError(_unusable(path, error)) from error
+    except BaseException:
+        io.close(lock_fd)
+        raise
 
 
 def _locked(fd: int) -> bool:

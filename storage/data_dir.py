@@ -140,14 +140,16 @@ class DataDir:
 
         Such folders remain if a node ended before it heard that the topic was removed. Raises OSError.
         """
+        keys = [key for key in await self.folders() if key not in self.vnodes]
+
+        def of_removed() -> list[TopicPartition]:
+            return [key for key in keys if self._id_in_place(key) in removed]
+
         found = []
-        for key in await self.folders():
-            if key not in self.vnodes:
-                topic_id = await trio.to_thread.run_sync(self._id_in_place, key, limiter=self._limiter)
-                if topic_id in removed:
-                    with contextlib.suppress(FileNotFoundError):  # another node was quicker
-                        self._doom(key)
-                        found.append(key)
+        for key in await trio.to_thread.run_sync(of_removed, limiter=self._limiter):
+            with contextlib.suppress(FileNotFoundError):  # another node was quicker
+                self._doom(key)
+                found.append(key)
         return found
 
     # -- partitions that come from other nodes and go to them ----------------------------------------------------------

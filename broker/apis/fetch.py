@@ -151,7 +151,7 @@ class Reading:
     ) -> None:
         self._nodes = nodes
         #: Nodes that lead the partitions not led here.
-        self._leaders: set[int] = set()
+        self._leaders: frozenset[int] = frozenset()
         self.request, self.fetch, self.context = request, fetch, context
         self._sessions = sessions
         self._version, self._partitions = context.version, partitions
@@ -240,7 +240,7 @@ class Reading:
         leader = self._partitions.leader(name, key.partition)
         if leader is None:
             return LeaderIdAndEpoch()
-        self._leaders.add(leader.node)
+        self._leaders |= {leader.node}
         return LeaderIdAndEpoch(*leader)
 
     async def check(self, workers: Workers) -> None:

@@ -221,7 +221,7 @@ class Producing:
             self._denied = self._results_denied(request)
         self._now_ms = parts.clock.wall_ms()
         #: Nodes that lead the partitions not led here.
-        self._leaders: set[int] = set()
+        self._leaders: frozenset[int] = frozenset()
         self.topics: list[TopicProduceResponse] = []
         #: Batches that must wait for earlier ones.
         self.rest: list[RequestPartition] = []
@@ -471,7 +471,7 @@ class Producing:
             leader = self._parts.partitions.leader(name, index)
             if leader is not None:
                 current = LeaderIdAndEpoch(*leader)
-                self._leaders.add(leader.node)
+                self._leaders |= {leader.node}
         return PartitionProduceResponse(
             index=index,
             error_code=error.code,

@@ -8,8 +8,9 @@ keep markers from being written.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -19,8 +20,24 @@ from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.between.secret import read_secret
 from barnabas.wire.types import Message
 
+T = TypeVar("T")
+# How soon a node that is away is tried again: it takes this long, or longer, to come back.
+_FIRST_RETRY_SECONDS, _TOLD_SECONDS, _MOST_SECONDS = 0.02, 0.32, 0.5
 #: Requests of one API that are under way to one node at a time.
 AT_ONCE = 8
+
+
+async def reached(connect: Callable[[], Awaitable[T]], away: Callable[[Unreachable], None]) -> T:
+    """What `connect` gives, once the node can be reached; `away` hears once why it cannot, if that lasts."""
+    wait = _FIRST_RETRY_SECONDS
+    while True:
+        try:
+            return await connect()
+        except Unreachable as error:
+            if wait == _TOLD_SECONDS:
+                away(error)
+            await trio.sleep(wait)
+            wait = min(2 * wait, _MOST_SECONDS)
 
 
 class Taken:

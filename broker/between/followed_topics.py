@@ -7,13 +7,9 @@ from typing import Any, NoReturn
 
 from barnabas.broker.between.forwarding import Owner
 from barnabas.broker.between.peers import Unreachable
-from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import RESOURCE_TOPIC, Leader, MetadataImage, TopicImage
+from barnabas.broker.metadata.image import RESOURCE_TOPIC, Leader, TopicImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.topic_manager import TopicManager
-from barnabas.broker.settings.config import BrokerConfig
-from barnabas.storage.data_dir import DataDir
-from barnabas.storage.flusher import Flusher
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -25,17 +21,7 @@ from barnabas.wire.types import Message
 class FollowedTopics(TopicManager):
     """All changes of topics, as the owner makes them."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: MetadataImage,
-        data_dir: DataDir,
-        flusher: Flusher,
-        log: EventLog,
-        owner: Owner,
-    ) -> None:
-        super().__init__(config, metadata, data_dir, flusher, log)
-        self._owner = owner
+    owner: Owner
 
     async def commit(self, records: list[Message], *_: Any, **__: Any) -> NoReturn:
         raise RuntimeError("only the owner of the metadata changes them")
@@ -54,7 +40,7 @@ class FollowedTopics(TopicManager):
             return known
         asked = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
         try:
-            answer = await self._owner.ask(CreateTopicsRequest(topics=[asked], timeout_ms=30_000))
+            answer = await self.owner.ask(CreateTopicsRequest(topics=[asked], timeout_ms=30_000))
         except Unreachable as error:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from None
         (made,) = answer.topics
@@ -114,14 +100,12 @@ class FollowedTopics(TopicManager):
 class FollowedProducerIds(ProducerIds):
     """Blocks of producer ids, as the owner gives them."""
 
-    def __init__(self, topics: TopicManager, owner: Owner, metadata: MetadataImage) -> None:
-        super().__init__(topics)
-        self._owner, self._metadata = owner, metadata
+    owner: Owner
 
     async def reserve(self) -> tuple[int, int]:
         """See `ProducerIds`."""
         try:
-            answer = await self._owner.ask(AllocateProducerIdsRequest(broker_id=self._metadata.node_id))
+            answer = await self.owner.ask(AllocateProducerIdsRequest(broker_id=self._topics.metadata.node_id))
         except Unreachable as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
         if answer.error_code:

@@ -15,7 +15,7 @@ from typing import cast
 import trio
 
 from barnabas.broker.between.channel import Channel
-from barnabas.broker.between.channels import Channels
+from barnabas.broker.between.channels import Channels, reached
 from barnabas.broker.between.followed_topics import FollowedTopics
 from barnabas.broker.between.followers import BEGINS, FOLLOWS
 from barnabas.broker.between.membership import Membership
@@ -35,7 +35,6 @@ _WAIT_MS = 5_000
 _BYTES = 1 << 20
 # A thread decodes a change that is larger.
 _BATCH_AT_ONCE = 32 << 10
-_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.02, 0.5
 
 
 class Following:
@@ -128,19 +127,13 @@ class Following:
 
     async def _connected(self) -> Channel:
         """A connection to the owner; waits while it is away."""
-        wait = _FIRST_RETRY_SECONDS
-        is_told = False
-        while self._channel is None or self._channel.is_gone:
-            try:
-                self._channel = await self._channels.open(self._membership.owner)
-                self.on_connected()
-            except Unreachable as error:
-                if wait == _LAST_RETRY_SECONDS and not is_told:
-                    is_told = True
-                    self._log.warning("metadata.owner.away", reason=error, effect="this node serves what it knows")
-                await trio.sleep(wait)
-                wait = min(2 * wait, _LAST_RETRY_SECONDS)
+        if self._channel is None or self._channel.is_gone:
+            self._channel = await reached(lambda: self._channels.open(self._membership.owner), self._tell_away)
+            self.on_connected()
         return self._channel
+
+    def _tell_away(self, error: Unreachable) -> None:
+        self._log.warning("metadata.owner.away", reason=error, effect="this node serves what it knows")
 
     async def close(self) -> None:
         """Follow no more."""

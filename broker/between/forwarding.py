@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from barnabas.broker.between.channels import Channels, Taken
+from barnabas.broker.between.channels import Channels, Taken, reached
 from barnabas.broker.between.envelopes import Sender, answer_in, envelope_of
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.owned import OWNERS
@@ -32,9 +32,6 @@ from barnabas.wire.messages.incremental_alter_configs import (
 from barnabas.wire.principal_data import PrincipalData
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message, replace
-
-# How soon the owner is tried again: it takes this long, or longer, to come back.
-_FIRST_RETRY_SECONDS, _TOLD_SECONDS, _MOST_SECONDS = 0.02, 0.32, 0.5
 
 
 class Owner:
@@ -57,15 +54,10 @@ class Owner:
             except Unreachable:
                 pass
         async with self._away:
-            wait = _FIRST_RETRY_SECONDS
-            while True:
-                try:
-                    return await self._channels.take(self._membership.owner, request)
-                except Unreachable as error:
-                    if wait == _TOLD_SECONDS:
-                        self._log.warning("metadata.owner.away", reason=error, effect="changes wait")
-                    await trio.sleep(wait)
-                    wait = min(2 * wait, _MOST_SECONDS)
+            return await reached(lambda: self._channels.take(self._membership.owner, request), self._tell_away)
+
+    def _tell_away(self, error: Unreachable) -> None:
+        self._log.warning("metadata.owner.away", reason=error, effect="changes wait")
 
     def hand_on(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
         """What serves an API on this node, where `handle` would on the owner."""

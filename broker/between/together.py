@@ -6,7 +6,8 @@ others: read the metadata of the owner -> load what they lead -> let the nodes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import trio
@@ -58,6 +59,10 @@ class Together:
         self.bound = [Bound(listener, listening.bind_one(listener, config))]
         self.channels: Channels = parts.add(Channels(membership))
         self.owner = parts.add(Owner(membership, self.channels, log))
+        self._followers: Followers = parts.find(Followers)
+        if membership.owns:
+            self._followers.others = [node for node in membership.ids if node != membership.node_id]
+            self._followers.is_running = membership.is_running
         self.following: Following | None = None
         #: What hears of changes of the metadata.
         self.listeners: list[MetadataListener] = []
@@ -65,19 +70,25 @@ class Together:
     def make_topics(self) -> TopicManager:
         """The part that changes topics, or has the owner change them."""
         if not self.membership.owns:
-            return self._parts.make(FollowedTopics)
+            followed = self._parts.make(FollowedTopics)
+            followed.owner = self.owner
+            return followed
         topics = self._parts.make(TopicManager)
-        followers: Followers = self._parts.find(Followers)
-        followers.others = [node for node in self.membership.ids if node != self.membership.node_id]
-        followers.is_running = self.membership.is_running
         topics.placement.nodes = self.membership.ids
-        topics.others_let_go = followers.have_let_go  # type: ignore[method-assign]
-        topics.in_background = self._parts.find(Workers).start
+        topics.when_let_go = partial(self._parts.find(Workers).start, self._after_others_let_go)
         return topics
+
+    async def _after_others_let_go(self, call: Callable[[], Awaitable[None]]) -> None:
+        await self._followers.have_let_go()
+        await call()
 
     def make_producer_ids(self) -> ProducerIds:
         """The part that gives producer ids."""
-        return self._parts.make(ProducerIds if self.membership.owns else FollowedProducerIds)
+        if self.membership.owns:
+            return self._parts.make(ProducerIds)
+        followed = self._parts.make(FollowedProducerIds)
+        followed.owner = self.owner
+        return followed
 
     def assemble(self, authentication: Authentication, transactions: Transactions) -> None:
         """The parts that stand on those of a broker."""
@@ -96,8 +107,7 @@ class Together:
     def around(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
         """What serves an API on this node."""
         if self.membership.owns:
-            followers: Followers = self._parts.find(Followers)
-            return followers.serve(api, handle)
+            return self._followers.serve(api, handle)
         return self.owner.hand_on(api, handle)
 
     # --- the start ----------------------------------------------------------------------------------------------------

@@ -9,21 +9,9 @@ import trio
 from barnabas.broker.between.envelopes import Sender, answer_in, envelope_of
 from barnabas.broker.between.forwarding import Owner
 from barnabas.broker.between.peers import Unreachable
-from barnabas.broker.clock import Clock
-from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.queries import Queries
-from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import MetadataImage
-from barnabas.broker.metadata.producer_ids import ProducerIds
-from barnabas.broker.metadata.topic_manager import TopicManager
-from barnabas.broker.partitions import Partitions
-from barnabas.broker.reading.offsets import Offsets
 from barnabas.broker.registry import APIS
 from barnabas.broker.security.principals import DRIVER
-from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.workers import Workers
-from barnabas.storage.flusher import Flusher
-from barnabas.storage.io import Io
 from barnabas.wire.batch import iter_batches, iter_records
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
@@ -41,32 +29,13 @@ _FETCH_BY_NAME = 12  # the last version that names topics
 class FollowedQueries(Queries):
     """The plans of all query topics, and who the driver is, as the metadata have them."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        identity: Identity,
-        metadata: MetadataImage,
-        topics: TopicManager,
-        partitions: Partitions,
-        offsets: Offsets,
-        flusher: Flusher,
-        producer_ids: ProducerIds,
-        workers: Workers,
-        clock: Clock,
-        log: EventLog,
-        io: Io,
-        owner: Owner,
-    ) -> None:
-        super().__init__(
-            *(config, identity, metadata, topics, partitions, offsets, flusher, producer_ids, workers, clock, log, io)
-        )
-        self._owner = owner
+    owner: Owner
 
     async def new_writer(self) -> int:
         """See `Queries`: the owner gives it, and this node knows it when the owner answers."""
         asked = InitProducerIdRequest(transactional_id=self.secret.writer_id, transaction_timeout_ms=60_000)
         try:
-            answer = await self._owner.ask(asked)
+            answer = await self.owner.ask(asked)
         except Unreachable as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
         if answer.error_code:
@@ -85,7 +54,7 @@ class FollowedQueries(Queries):
             request = FetchRequest(max_wait_ms=0, max_bytes=_MOST_BYTES, topics=[topic])
             sender = Sender(PrincipalData(*DRIVER), "", None)
             api = APIS[FetchRequest.__wire__.key]
-            told = await self._owner.ask(envelope_of(api, _FETCH_BY_NAME, request, sender))
+            told = await self.owner.ask(envelope_of(api, _FETCH_BY_NAME, request, sender))
             for answer in answer_in(told, api, _FETCH_BY_NAME).responses:  # type: ignore[attr-defined]
                 for found in answer.partitions:
                     latest = _last_status(bytes(found.records or b"")) or latest

@@ -91,8 +91,8 @@ class TopicManager(Listener):
         self._leaving: dict[str, trio.Event] = {}
         self.changes = trio.Lock()
         self._has_missing = trio.Event()
-        #: Of several nodes: starts a task that ends with the broker.
-        self.in_background: Callable[..., None] | None = None
+        #: Of several nodes: waits until no other one has anything of a removed topic, and then calls.
+        self.when_let_go: Callable[[Callable[[], Awaitable[None]]], None] | None = None
         #: Which nodes there are to lead new partitions.
         self.placement = Placement(metadata, [metadata.node_id])
 
@@ -369,16 +369,15 @@ class TopicManager(Listener):
                 self._leaving[topic.name] = trio.Event()
                 self.unremoved.add(topic.topic_id)
             await self._drop_vnodes(topic, indexes)
-            if self.in_background is None:
+            if self.when_let_go is None:
                 await self._free_name(topic)
             else:  # another node may begin, and have much to recover: nobody but a topic of that name waits for it
-                self.in_background(self._free_name, topic)
+                self.when_let_go(partial(self._free_name, topic))
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic
 
     async def _free_name(self, topic: TopicImage) -> None:
         """Let topics of this name be made again, when nothing of a removed one is left anywhere."""
-        await self.others_let_go()
         if any(leader.node < 0 for leader in topic.partitions.values()):  # put away, and not taken yet
             try:
                 await self.data_dir.sweep({topic.topic_id})
@@ -386,9 +385,6 @@ class TopicManager(Listener):
                 self.unremoved.add(topic.topic_id)
                 self.log.error("partition.not_deleted", topic=topic.name, error=error)
         self._leaving.pop(topic.name).set()
-
-    async def others_let_go(self) -> None:
-        """Wait until no other node has anything of a topic that is removed."""
 
     async def _drop_vnodes(self, topic: TopicImage, indexes: list[int]) -> None:
         """Take the partitions of a removed topic away. What resists is deleted at the next start."""

@@ -12,7 +12,7 @@ from barnabas.broker import workers
 from barnabas.broker.clock import Clock
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata import topic_manager
-from barnabas.broker.metadata.image import Leader, MetadataImage, TopicImage
+from barnabas.broker.metadata.image import Leader, MetadataImage, Move, TopicImage
 from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.tests.conftest import Start
@@ -23,6 +23,7 @@ from barnabas.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from barnabas.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.wire.records.cluster_metadata import RemoveTopicRecord
 from barnabas.wire.types import Message
@@ -185,6 +186,32 @@ async def test_others_have_their_turn_while_much_is_gone_through(
             await client.ask(request)
             nursery.cancel_scope.cancel()
     assert turns >= pieces
+
+
+async def test_others_have_their_turn_while_many_moves_are_listed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start() as running, await running.client() as client:
+        topics, metadata = running.node.topics, running.node.metadata
+        async with topics.changes:
+            await topics.commit(records_of("large", b"l" * 16, LARGE))
+        metadata.moves.update({(b"l" * 16, index): Move(1, 2) for index in range(LARGE)})
+        monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            (found,) = (await client.ask(ListPartitionReassignmentsRequest())).topics
+            nursery.cancel_scope.cancel()
+        metadata.moves.clear()
+    assert [part.partition_index for part in found.partitions] == list(range(LARGE))
+    assert turns >= LARGE
 
 
 def test_a_name_is_compared_with_those_that_are_like_it_only() -> None:
