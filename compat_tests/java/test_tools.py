@@ -1,4 +1,4 @@
-"""Apache Kafka's tools beyond the scenarios: what an operator runs against a broker, and over its files."""
+"""Apache Kafka's tools that no scenario uses: an operator runs them against a broker, or on its files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_dump_log_decodes_commits(client: Driver, other: Driver, server: Server)
     other.produce("committed", numbered(4))
     other.consume_in_group("dumped-group", "committed", 4)
     segments = [s for n in range(50) if (s := server.segment("__consumer_offsets", n)).exists() and s.stat().st_size]
-    server.stop()  # a client that leaves its group may still write
+    server.stop()  # a client that is leaving its group may still write
     done = tools.run(tools.DUMP_LOG, "--files", ",".join(map(str, segments)), "--offsets-decoder")
     server.start()
     assert done.returncode == 0, done.stderr

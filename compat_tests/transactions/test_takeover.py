@@ -1,11 +1,11 @@
-"""Consume, transform, produce: killed in the middle of a transaction, and taken up by another of the same id."""
+"""Consume, transform, produce: a producer is killed in a transaction, and another one with the same id takes over."""
 
 from __future__ import annotations
 
 from compat_tests.broker_process import Server
 from compat_tests.transactions.processes import READERS, Producer, committed
 
-#: What is on its way when the first is killed, and the second, ...
+#: The step during which the first producer is killed, the second one, and so on.
 KILLED_AT = ("send", "offset", "commit")
 
 

@@ -1,4 +1,4 @@
-"""A transaction that its producer keeps open for too long: it is aborted, and the producer is told so."""
+"""A transaction that its producer keeps open for too long: it is aborted, and the producer gets an error."""
 
 from __future__ import annotations
 
