@@ -1,4 +1,4 @@
-"""INSERT and `barnabas load` as a user types them: what other clients read then, and what becomes of bad input."""
+"""INSERT and `barnabas load` as a user types them: the records that other clients then read, and bad input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 
 def read(server: Server, topic: str, count: int) -> list[tuple[bytes | None, bytes | None, int]]:
-    """Key, value and timestamp of the committed records, partition by partition; there must be `count`."""
+    """Key, value and timestamp of the `count` committed records, partition by partition."""
     consumer = Consumer({"bootstrap.servers": server.address, "group.id": "reads", "enable.partition.eof": True})
     try:
         partitions = consumer.list_topics(topic, 10).topics[topic].partitions
@@ -111,7 +111,7 @@ def test_a_csv_file_makes_its_topic_and_each_row_is_a_record(server: Server, tmp
         row = json.loads(value or b"")
         assert key == row["device"].encode()
         assert timestamp == 1_704_067_200_000 + int(row["at"][17:19]) * 1000
-    # By their keys they are where Kafka's clients would put them.
+    # The records are in the partitions that Kafka's clients would choose for their keys.
     produced = "".join(f"d{i}:x\n" for i in range(50)).encode()
     run("topics", "create", "beside", "--partitions", "3", *at)
     run("produce", "beside", "--key-separator", ":", *at, stdin=produced)

@@ -4,13 +4,16 @@ A key is a partition: a list to which transactions append values, each value onc
 one `Op`. The offsets that producers and consumers see give the order of each list, and so the order of transactions.
 `check` names every anomaly:
 
-    lost write           a value that was acknowledged, or is the input of an acknowledged transformation, and was never
-    read duplicate write      one value at two offsets two values           one offset with two values aborted read
-    a read_committed consumer has seen a value of a transaction that was aborted unsent read          a value that
-    nobody has sent torn transaction     some of its values were read, others were not nonmonotonic poll    a consumer
-    goes back though its position was not reset skipped poll         a consumer has skipped a value of the log
-    write cycle          two transactions each wrote before the other (G0) write-read cycle     a cycle of transactions,
-    each of which depends on the next by a write or a read (G1c)
+    lost write           a value that is acknowledged, or the input of an acknowledged transformation, is never read
+    duplicate write      one value has two offsets
+    two values           one offset has two values
+    aborted read         a read_committed consumer has read a value of an aborted transaction
+    unsent read          a value was read that nobody has sent
+    torn transaction     some of its values were read, others were not
+    nonmonotonic poll    a consumer goes back though its position was not reset
+    skipped poll         a consumer has skipped a value of the log
+    write cycle          two transactions each wrote before the other (G0)
+    write-read cycle     a cycle of transactions, each of which depends on the next by a write or a read (G1c)
 
 Kafka promises atomic visibility, not that transactions do not interleave: two transactions that write to the same two
 partitions at the same time may have a different order in each (a write cycle). The caller says whether that counts as
@@ -45,7 +48,7 @@ class Poll(msgspec.Struct, frozen=True):
 
 
 class Op(msgspec.Struct, frozen=True):
-    """What one client did at once. `committed_only` says how it reads; `restarted` that it began to read anew."""
+    """One operation. `committed_only`: it reads committed records only; `restarted`: it started reading again."""
 
     process: str
     outcome: Outcome
@@ -174,7 +177,7 @@ def _polls(ops: Sequence[Op], final: Final) -> Iterable[Anomaly]:
 
 
 def _cycles(ops: Sequence[Op], final: Final, interleaving: bool) -> Iterable[Anomaly]:
-    """The cycles of transactions whose writes are in the log, by the order of writes and by reads of other's values."""
+    """The cycles of transactions whose writes are in the log, by the order of writes and by what each has read."""
     number = {id(op): at for at, op in enumerate(ops)}
     writer = {where: number[id(op)] for where, op in _sent(ops).items()}
     writes: dict[int, set[int]] = defaultdict(set)

@@ -135,7 +135,7 @@ def _mover(server: Nodes, seed: int) -> Mover:
 
 
 def _wait_for_transformers(address: str, total: int, transformers: list[Transformer]) -> None:
-    """Until they have come to the end. Raises AssertionError if they do not go on, with what they do instead."""
+    """Wait until all values are transformed. Raises AssertionError, with the threads' states, if they are stuck."""
 
     def written() -> int:
         """The number of acknowledged values; values whose commit was not answered are missing."""
@@ -195,7 +195,7 @@ def main() -> int:
         print(line)
     for line in result.log_errors[:20]:
         print(line)
-    errors = result.log_errors if args.processes > 1 else []  # several nodes have no full disk, so no error is expected
+    errors = result.log_errors if args.processes > 1 else []  # one node may log errors: its disk was full
     return 1 if result.anomalies or result.failures or errors else 0
 
 

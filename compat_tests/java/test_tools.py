@@ -29,7 +29,7 @@ def run(server: Server, main: str, *arguments: str) -> str:
 
 
 def at_rest(segment: Path) -> Path:
-    """The segment when no zeros wait at its end for more records; Kafka's tool takes them for damage."""
+    """The segment, once it has no reserved zeros at its end any more: Kafka's tool takes them for damage."""
     until(lambda: not segment.read_bytes().endswith(bytes(HEADER_SIZE)), f"{segment} ends with its log")
     return segment
 

@@ -89,7 +89,7 @@ def _one_jvm() -> OneJvm:
 
 
 def program(source: Path, *arguments: str) -> list[str]:
-    """The command line of a program of ours, on Kafka's clients; Java compiles a source file anew at each start."""
+    """The command line of one of our Java programs; a source file is compiled once, not at each start."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     java, jars = ["java", "-Xmx160m", *BRIEF_JVM, quiet, "-cp"], f"{KAFKA_JARS}/*"
     if not shutil.which("javac"):

@@ -41,7 +41,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def chroot(znodes: Znodes) -> tuple[str, Any]:
-    """A chroot of the test's own: its address, and a client below it."""
+    """A chroot for this test: its address, and a client below it."""
     return znodes.address, znodes.client
 
 
@@ -51,7 +51,7 @@ def put(client: Any, group: str, values: dict[int, bytes], topic: str = "orders"
 
 
 def kept(server: Server, group: str) -> dict[int, int]:
-    """What a cluster keeps of a group."""
+    """The committed offsets of a group in a cluster."""
     with Cluster(server.address) as cluster:
         return {partition: position.offset for (_, partition), position in committed(cluster, group).items()}
 
@@ -270,7 +270,7 @@ def test_a_consumer_goes_on_at_exactly_the_next_record(kafka: Server, chroot: Ch
 
 
 def killed_at(words: list[str], when: Callable[[], bool], cwd: Path) -> None:
-    """Run a command and kill it at a moment, if it has not ended before."""
+    """Run a command and kill it when `when()` holds, if it has not ended before."""
     process = subprocess.Popen(
         [sys.executable, "-m", "barnabas", "offsets", *words], cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -281,7 +281,7 @@ def killed_at(words: list[str], when: Callable[[], bool], cwd: Path) -> None:
 
 
 def test_a_kill_between_any_two_groups_is_taken_up_again(kafka: Server, chroot: Chroot, tmp_path: Path) -> None:
-    """Whatever was written stands in the journal; the same command finishes, and undo leads back to the beginning."""
+    """The journal has every write; the same command finishes the copy, and undo restores the first state."""
     address, client = chroot
     for number in range(8):
         put(client, f"many-{number}", {p: b"%d" % (number + p) for p in range(PARTITIONS)})
@@ -302,7 +302,7 @@ def test_a_kill_between_any_two_groups_is_taken_up_again(kafka: Server, chroot: 
 
 
 def test_zookeeper_that_dies_in_the_middle(zookeeper: ZooKeeper, kafka: Server, chroot: Chroot, tmp_path: Path) -> None:
-    """The command says so, and a re-run finishes the job."""
+    """The command reports it, and a second run finishes the copy."""
     address, _ = chroot
     keep(kafka, "survivor", {0: 10, 1: 20})
     words = ("copy", "--from", place(kafka), "--to", address, "--group", "survivor", "--journal", str(tmp_path / "j"))

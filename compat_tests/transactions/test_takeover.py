@@ -10,7 +10,7 @@ KILLED_AT = ("send", "offset", "commit")
 
 
 def test_each_source_record_counts_once(client: str, server: Server, topic: str) -> None:
-    """All that they share is the offset of the next source record, in the same transaction as what comes of it."""
+    """The producers share only the offset of the next source record, which is committed together with the result."""
     group, last = f"group.{topic}", len(KILLED_AT) * 2
     for killed_at in (*KILLED_AT, None):
         with Producer(client, server.address, topic, 60_000) as producer:
