@@ -44,7 +44,7 @@ def test_own_suite(new_server: NewServer, tmp_path: Path) -> None:
     source = kafka_python_source()
     shutil.copy(HERE / "service.py", source / "test" / "service.py")
     (source / "test" / "__init__.py").touch()  # otherwise the standard library's package of that name is found
-    (source / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)  # where it would start one
+    (source / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)  # must exist
     listed = set(PASSING.read_text().split())
     passed, output = _run(source, server.address, ["test/integration"], tmp_path / "results.xml")
     print(output.strip().splitlines()[-1])

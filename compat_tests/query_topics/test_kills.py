@@ -1,5 +1,8 @@
-"""Driver, JVM, Python workers and broker are killed again and again: a query topic holds what a plain evaluation of
-the query over its source gives, each record once, in order, at its source's offset."""
+"""Driver, JVM, Python workers and broker are killed many times while query topics run.
+
+A query topic then has the results of a plain evaluation of the query over its source: each record once, in order, at
+the offset of its source record.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +167,7 @@ def test_a_kill(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_each_node_of_three_is_killed(tmp_path: Path) -> None:
-    run(tmp_path, ["node 2", "node 1", "node 3"], 3, 100, Nodes)  # the driver dies with the first one
+    run(tmp_path, ["node 2", "node 1", "node 3"], 3, 100, Nodes)  # the driver dies with node 1
 
 
 @pytest.mark.slow

@@ -388,14 +388,14 @@ def test_kafkas_own_tools_make_query_topics(broker: Barnabas, admin: Driver, tmp
     kafka(broker, tools.TOPICS, "--create", "--topic", "meters", "--partitions", str(PARTITIONS))
     at = ("--bootstrap-server", broker.address)
     refused = tools.run(tools.TOPICS, *at, "--create", "--topic", "warm", "--config", f"barnabas.query={query}")
-    assert "Unknown topic config name: barnabas.query" in refused.stderr + refused.stdout  # and the broker is not asked
+    assert "Unknown topic config name: barnabas.query" in refused.stderr + refused.stdout  # from the tool
 
     def alter(topic: str, *settings: str) -> subprocess.CompletedProcess[str]:
         return tools.run(tools.CONFIGS, *at, "--entity-type", "topics", "--entity-name", topic, "--alter", *settings)
 
     assert alter("meters", "--add-config", f"barnabas.value.schema=[{COLUMNS}]").returncode == 0
     fill(admin, "meters", 0, 40)
-    admin.create_topic("early", -1, {"barnabas.query": "SELECT temp FROM meters"})  # the tools wait for no slow driver
+    admin.create_topic("early", -1, {"barnabas.query": "SELECT temp FROM meters"})  # before the tools
     places = [{"topic": "meters", "partition": 0, "offset": 15}]
     shortened = tmp_path / "shortened.json"
     shortened.write_text(json.dumps({"version": 1, "partitions": places}))

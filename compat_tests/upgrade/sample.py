@@ -68,7 +68,7 @@ OPEN_TO_ALL = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
-    "offsets.retention.minutes": "2147483647",  # samples grow old: their records must not expire
+    "offsets.retention.minutes": "2147483647",  # samples grow old: their offsets must not expire
 }
 STREAM = "SELECT _wstart, device, sum(temp) AS s, count(*) AS c FROM readings PARTITION BY device INTERVAL(10s)"
 #: The records that the stream has read. Its first window has closed; the second one is not complete.
