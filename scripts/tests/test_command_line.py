@@ -1,4 +1,4 @@
-"""The command line as people type it: wrong words, options at any position, completion, and where reading begins."""
+"""The command line as users type it: wrong words, options at any position, completion, and the start of reading."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> No
         (["produce", "t", "--compression", "l"], ["lz4"]),
         (["produce", "t", "--compression=lz4", "--ke"], ["--key-separator"]),
         (["completion", ""], ["bash", "fish", "zsh"]),
-        (["topics", "describe", "--server", "127.0.0.1:1", ""], []),  # there is nobody to ask
+        (["topics", "describe", "--server", "127.0.0.1:1", ""], []),  # no user can be asked
         (["nothing", "x"], []),
     ],
 )

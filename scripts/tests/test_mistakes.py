@@ -1,4 +1,4 @@
-"""Mistakes that are reported before anybody is asked, and habits from other databases."""
+"""Mistakes that are reported before a broker is asked, and habits from other databases."""
 
 from __future__ import annotations
 

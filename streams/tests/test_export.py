@@ -1,4 +1,4 @@
-"""Exports to Parquet: what is written, where a run goes on, what is refused; and the command with its Spark, killed."""
+"""Exports to Parquet: their files, where a run goes on, refused ones; and the command with its Spark, killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows into topics: texts taken apart, typed, written in the topic's format, and read back as what they were."""
+"""Rows into topics: texts are parsed, typed, written in the topic's format, and read back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's program that reads with the `wal` source, and what it says when something is wrong: one line."""
+"""A user's program that reads with the `wal` source, and its errors, which are one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver waits for between two ticks."""
+"""The events that the driver waits for between two ticks."""
 
 from __future__ import annotations
 

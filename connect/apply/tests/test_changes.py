@@ -1,4 +1,4 @@
-"""What an untrusted writer may put into a topic, and what becomes of it."""
+"""The messages that an untrusted writer may put into a topic, and their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables are copied, whatever they are called now."""
+"""Which tables are copied, after any renames."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_each_table_is_copied_once(names: set[str], steps: list[tuple[str,
         copied = after(one)
 
     def forget() -> None:
-        """The copy of a table that is gone no longer counts."""
+        """Forget the copy of a table that does not exist any more."""
         nonlocal copied
         table = copied.table
         if table not in source and copied.has_part(key(table)) and copied.after is None:
