@@ -69,8 +69,8 @@ def secure() -> Parser:
         "--command-config",
         metavar="FILE",
         default=argparse.SUPPRESS,
-        help="a client.properties of Kafka, which says how to get in (security.protocol, ssl.*, sasl.*; default: the "
-        f"file that the environment variable {CONFIG} names)",
+        help="a client.properties of Kafka with the login and TLS (security.protocol, ssl.*, sasl.*; default: the "
+        "file that the environment variable {CONFIG} names)",
     )
     return options
 
@@ -85,7 +85,7 @@ def asked() -> Parser:
         dest="server",
         metavar="HOST:PORT[,...]",
         default=argparse.SUPPRESS,
-        help="brokers to ask, of which the first that answers is taken (default: what the environment variable "
+        help="brokers to ask; the first that answers is used (default: what the environment variable "
         f"{SERVERS} names, else {DEFAULT_SERVER})",
     )
     return options
@@ -96,7 +96,7 @@ def shown() -> Parser:
     options = Parser(add_help=False)
     options.add_argument("--json", action="store_true", help="a JSON object on each line, for programs")
     options.add_argument(
-        "--watch", dest="again", action="store_true", help="again every two seconds, until interrupted"
+        "--watch", dest="again", action="store_true", help="repeat every two seconds, until interrupted"
     )
     return options
 
