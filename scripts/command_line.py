@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
         sys.stderr.write(f"barnabas: {visible(self._told(message))}\n")
         reached = Parser.deepest or self
-        sys.stderr.write(f"'{reached.prog} --help' shows what there is.\n")
+        sys.stderr.write(f"'{reached.prog} --help' lists the commands and options.\n")
         sys.exit(2)
 
     def _told(self, message: str) -> str:
@@ -53,7 +53,9 @@ class Parser(argparse.ArgumentParser):
             given = found["given"].split()[0]
             options = sorted(options_of(Parser.deepest or self))
             near = difflib.get_close_matches(given.partition("=")[0], options, n=1) if given.startswith("-") else []
-            return f"what is {found['given']}? " + (f"Did you mean {near[0]}?" if near else "It has no place here.")
+            return f"what is {found['given']}? " + (
+                f"Did you mean {near[0]}?" if near else "The command does not take it."
+            )
         return message
 
 

@@ -242,7 +242,7 @@ def node_id_of(path: str | os.PathLike[str]) -> int:
     try:
         return int(read_properties(Io(), os.path.join(path, META_FILE))["node.id"])
     except (OSError, ValueError, KeyError):
-        raise StorageError(f"{os.fspath(path)} is no data directory: it has no whole {META_FILE}") from None
+        raise StorageError(f"{os.fspath(path)} is not a data directory: it has no whole {META_FILE}") from None
 
 
 def _identify(io: Io, path: str, node_id: int, cluster_id: str | None, *, is_first: bool = True) -> dict[str, str]:
@@ -265,7 +265,7 @@ def _identify(io: Io, path: str, node_id: int, cluster_id: str | None, *, is_fir
         found = {}
     if not found.get("version") or not found.get("node.id"):
         raise StorageError(
-            f"{file} is damaged: restore it from a backup, or write it anew with the lines version=1, "
+            f"{file} is damaged: restore it from a backup, or write it again with the lines version=1, "
             f"node.id={node_id}, and cluster.id as the clients know it"
         )
     if found.get("version") != "1":

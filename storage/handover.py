@@ -22,7 +22,7 @@ async def resign(vnodes: Iterable[LocalVnode]) -> None:
     """Refuse all calls from now on, and wait until what is under way has ended."""
     until = time.perf_counter() + HOLD_SECONDS
     for vnode in vnodes:
-        vnode.resign(NotLeaderError(f"another node is to lead {vnode.topic}-{vnode.partition}"))
+        vnode.resign(NotLeaderError(f"another node will lead {vnode.topic}-{vnode.partition}"))
         until = await _breathe(until)
     for vnode in vnodes:
         if not vnode.is_idle:

@@ -65,7 +65,7 @@ class Channel:
             while True:
                 answer = await self.ask(SaslAuthenticateRequest(token))
                 if answer.error_code:
-                    raise Unreachable(f"the node does not let us in: {answer.error_message}")
+                    raise Unreachable(f"the node refuses the login: {answer.error_message}")
                 token = tokens.send(answer.auth_bytes)
         except StopIteration:
             pass

@@ -86,4 +86,4 @@ class Membership:
 def check_node(context: Context) -> None:
     """Raises Disconnected for a client that is no node: who asks what only nodes ask of each other is not served."""
     if context.principal != NODE:
-        raise Disconnected(f"{context.api.name} request of a client that is no node of this broker")
+        raise Disconnected(f"{context.api.name} request of a client that is not a node of this broker")

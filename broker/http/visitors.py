@@ -73,7 +73,7 @@ class Visitors:
         origin = head.headers.get("origin")
         mine = f"{'https' if head.is_encrypted else 'http'}://{host}"
         if origin is not None and origin != mine and not self._is_proxied(origin, host):
-            raise Refused(HTTPStatus.FORBIDDEN, "a page of another site asks for this")
+            raise Refused(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
 
     def _is_proxied(self, origin: str, host: str) -> bool:
         """Whether TLS ended before this listener, which the operator has said: then only the scheme differs."""

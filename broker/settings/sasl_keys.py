@@ -62,7 +62,7 @@ def _jwks_url(value: str) -> None:
 
 SASL_KEYS = [
     ConfigKey("sasl.enabled.mechanisms", "list", ("GSSAPI",), "SASL mechanisms of a listener: PLAIN, SCRAM-SHA-256, "
-        "SCRAM-SHA-512, OAUTHBEARER. A listener with SASL needs a value, as the default is not served.",
+        "SCRAM-SHA-512, OAUTHBEARER. A listener with SASL needs a value, as Kafka's default is not served.",
         check=_mechanisms, dynamic=True, of_listener=True),
     ConfigKey("sasl.jaas.config", "password", None, "The JAAS text of one mechanism, as "
         "listener.name.NAME.MECHANISM.sasl.jaas.config. For PLAIN it has the users: user_NAME=\"PASSWORD\".",

@@ -184,7 +184,7 @@ def _starts_late(kafka: KafkaFolder) -> None:
 
 
 REFUSALS: list[tuple[Any, str]] = [
-    (lambda kafka: (kafka.path / "meta.properties").unlink(), "is no data directory of Kafka"),
+    (lambda kafka: (kafka.path / "meta.properties").unlink(), "is not a data directory of Kafka"),
     (lambda kafka: kafka.properties(version="0", **{"broker.id": "1"}), "with ZooKeeper: migrate it to KRaft first"),
     (lambda kafka: kafka.properties(version="1"), "is damaged: it needs the lines cluster.id and node.id"),
     (lambda kafka: (kafka.metadata / "quorum-state").unlink(), "serve it with 'barnabas serve'"),

@@ -57,7 +57,7 @@ async def test_a_partition_that_goes_and_comes_back_while_it_is_read_is_read_onc
         reading.gates.append(gate)
         await gate.wait()
         if gate is reading.gates[0]:
-            raise NotLeaderError("another node is to lead t-0")
+            raise NotLeaderError("another node will lead t-0")
         coordinator.finish_load(begun, None)
 
     monkeypatch.setattr("barnabas.broker.coordinators.loading.load_partition", read)

@@ -240,7 +240,7 @@ def test_a_stranger_s_messages_end_it_and_what_was_before_them_stays(
         "the row is there already": row("insert", field=["1", "'b'"]),
         "Data too long": row("insert", field=["5", "'too long'"]),
         "the target has no table strange.u": row("insert", table="u", field=["5"]),
-        "is no statement that is run": row("query", sql="SELECT SLEEP(100)"),
+        "is not a statement that is run": row("query", sql="SELECT SLEEP(100)"),
     }
     for number, (reason, message) in enumerate(bad.items()):
         topic = f"strange{number}"
@@ -289,7 +289,7 @@ def test_statements_in_a_topic_of_several_partitions_and_lost_records_end_it(
         asked = DeleteRecordsRequest([DeleteRecordsTopic("parts", [DeleteRecordsPartition(0, 2)])], 5000)
         told = cluster.any(asked, DeleteRecordsResponse)
         assert told.topics[0].partitions[0].error_code == 0
-        assert "what was between is deleted" in applying.refused()
+        assert "the records in between are deleted" in applying.refused()
     written(server, "parts", row("query", db="parts", sql="DROP TABLE t"))
     other = Applying(tmp_path, target, server.address, "others", "--topic", "parts", "--ddl")
     assert "a topic of several partitions" in other.refused()

@@ -150,7 +150,7 @@ def altered(tmp_path_factory: pytest.TempPathFactory, mariadb: MariaDb, server: 
 def test_what_a_table_map_says_is_compared_with_the_columns_of_now(altered: dict[str, str], name: str) -> None:
     told = altered[name]
     assert "was another one than" in told or "had 2 columns, and has 3 now" in told
-    assert f"run {FULL} on the server, and begin anew" in told
+    assert f"run {FULL} on the server, and start again" in told
 
 
 CHANGES = [

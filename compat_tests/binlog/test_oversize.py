@@ -110,7 +110,7 @@ def test_large_rows_are_cut_and_marked_and_not_applied(
     assert all(each["field"][1].startswith("'it\\'sit") for each in found[:1])
     applying = Applying(tmp_path, target, server.address, "cut", "--topic", "cut", "--ddl")
     assert (
-        "has only the beginning of field 2 of 25002 characters: subscribe anew with --oversize split"
+        "has only the beginning of field 2 of 25002 characters: subscribe again with --oversize split"
         in applying.refused()
     )
 

@@ -135,7 +135,7 @@ def renamed(tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server, s
     try:
         subscriber.reading()
     except AssertionError:
-        assert "of which a part was copied: begin anew" in subscriber.ended()
+        assert "of which a part was copied: start again" in subscriber.ended()
         return False
     subscriber.wait_for(place)
     assert subscriber.stop() == 0

@@ -295,7 +295,7 @@ def test_what_was_purged_ends_the_reader(tmp_path: Path, own_mariadb: MariaDb, s
 
     until(is_purged, "the old files are gone")
     subscriber.start()
-    assert "begin anew with --start now" in subscriber.ended()
+    assert "start again with --start now" in subscriber.ended()
 
 
 def test_wrong_passwords_missing_privileges_and_wrong_settings(

@@ -154,7 +154,7 @@ def test_another_process_answers_a_request(broker: Barnabas) -> None:
     assert done == {"done": True, "rows": 2, "read": 100}
     assert "needs_spark" in asked(request | {"query": "SELECT hash(_key) FROM sensors"})[0]
     assert "no column" in str(asked(request | {"query": "SELECT x FROM sensors"})[0]["error"])
-    assert "no JSON object" in str(asked("{")[0]["error"])
+    assert "not a JSON object" in str(asked("{")[0]["error"])
     assert "unknown field" in str(asked(request | {"more": 1})[0]["error"])
     assert asked(request | {"query": "SELECT x FROM evil", "server": "127.0.0.1:1"})[0].keys() == {"error"}
 

@@ -197,7 +197,7 @@ def test_what_log_clean_refuses(tmp_path: Path) -> None:
     server = Barnabas(tmp_path / "broker")
     done = clean_by_hand(server)
     assert done.returncode == 1
-    assert done.stderr == f"barnabas: {server.data_dir} is no data directory: it has no whole meta.properties\n"
+    assert done.stderr == f"barnabas: {server.data_dir} is not a data directory: it has no whole meta.properties\n"
     with server:
         admin = AdminClient({"bootstrap.servers": server.address})
         admin.create_topics([NewTopic("plain", 1)])["plain"].result(30)

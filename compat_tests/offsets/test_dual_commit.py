@@ -257,7 +257,7 @@ def test_a_znode_that_may_not_be_written_costs_itself_only(znodes: Znodes, broke
     said, _ = offsets("status", "-b", server.address, status=1)
     assert "2 offset(s) cannot be there" in said
     assert "the credentials do not allow it" in said
-    assert "'text' is no number" in said
+    assert "'text' is not a number" in said
 
 
 @one_process

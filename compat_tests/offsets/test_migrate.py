@@ -94,9 +94,9 @@ def test_what_speaks_against_it_is_said_before_anything_changes(
     words = words_of(server, znodes, tmp_path / "journal")
     _, said = offsets(*words, status=1)
     assert "group far, orders-0: 9999 is beyond the end of the log, 300" in said
-    assert "'text' is no number" in said
+    assert "'text' is not a number" in said
     _, said = offsets(*words, "--group", "good", status=1)
-    assert "2 other group(s) (far, text): they would lose sight of their offsets" in said
+    assert "2 other group(s) (far, text): they would lose their offsets" in said
     shown, _ = offsets("status", "-b", server.address)
     assert "dual.commit.enabled=false" in shown
     offsets(*words, "--group", "good", "--leave-others")

@@ -125,13 +125,13 @@ def test_what_does_not_fit_the_logs_there_is_told_and_the_rest_is_done(
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (b"", "'' is no number"),
-        (b"-1", "'-1' is no number"),
-        (b" 5", "' 5' is no number"),
-        (b"5\n", r"'5\n' is no number"),
-        (b"1_0", "'1_0' is no number"),
+        (b"", "'' is not a number"),
+        (b"-1", "'-1' is not a number"),
+        (b" 5", "' 5' is not a number"),
+        (b"5\n", r"'5\n' is not a number"),
+        (b"1_0", "'1_0' is not a number"),
         (b"9223372036854775808", "9223372036854775808 is too large"),
-        (b"\xff\x00", r"is no number"),
+        (b"\xff\x00", r"is not a number"),
     ],
 )
 def test_a_znode_that_is_no_offset_is_named_and_the_others_count(chroot: Chroot, value: bytes, told: str) -> None:
@@ -223,7 +223,7 @@ def test_undo_leaves_what_somebody_has_committed_since(kafka: Server, chroot: Ch
     offsets("copy", "--from", address, "--to", place(kafka), "--group", "since", "--journal", journal)
     keep(kafka, "since", {0: 20})
     _, said = offsets("undo", journal, status=1, cwd=tmp_path)
-    assert "20 stands there, which no change of the journal wrote" in said
+    assert "20 is there, which no change of the journal wrote" in said
     assert kept(kafka, "since") == {0: 20}
 
 
@@ -256,7 +256,7 @@ def test_places_that_are_not_there(zookeeper: ZooKeeper, kafka: Server, tmp_path
     (tmp_path / "x").write_bytes(b"\xff")
     assert "byte 0 is not UTF-8" in told("import", "--to", place(kafka), str(tmp_path / "x"))
     assert "No such file" in told("import", "--to", place(kafka), str(tmp_path / "missing"))
-    assert "is no journal of barnabas offsets" in told("undo", str(tmp_path / "x"))
+    assert "is not a journal of barnabas offsets" in told("undo", str(tmp_path / "x"))
 
 
 def test_a_consumer_goes_on_at_exactly_the_next_record(kafka: Server, chroot: Chroot, tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path
         admin.create_topic("another", 1)
         goes_on(broker, admin)
         until(lambda: status_of(broker, "old").get("state") == "FAILED", "the query has failed")
-        assert "is no regular expression" in status_of(broker, "old")["last_error"]
+        assert "is not a regular expression" in status_of(broker, "old")["last_error"]
     finally:
         assert broker.stop() == 0
 

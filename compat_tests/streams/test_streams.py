@@ -239,7 +239,7 @@ def test_what_is_no_stream_is_refused_with_the_reason(
         ("SELECT max(now()) c FROM sensors INTERVAL(10s)", "use _timestamp"),
         ("SELECT max(repeat(device, 2000000000)) c FROM sensors INTERVAL(10s)", "its result may have"),
         ("SELECT max(nope) c FROM sensors INTERVAL(10s)", "there is no column `nope`"),
-        ("SELECT count(*) c FROM sensors WHERE device RLIKE '(?=a)b' INTERVAL(10s)", "no regular expression"),
+        ("SELECT count(*) c FROM sensors WHERE device RLIKE '(?=a)b' INTERVAL(10s)", "not a regular expression"),
         ("SELECT count(*) c FROM nothing INTERVAL(10s)", "there is no topic nothing"),
         ("SELECT count(*) c FROM sensors SESSION(device, 1s)", "is a string: it must be a TIMESTAMP"),
         ("SELECT count(*) c FROM sensors STATE_WINDOW(temp)", "STATE_WINDOW is over whole numbers"),

@@ -46,7 +46,7 @@ class Topics:
         if topic in (POSITIONS, REPORTS):
             what = ".".join(filter(None, (database, table))) or "everything"
             raise NameClashError(
-                f"{what} would go to {topic}, which has what subscriptions say of themselves: choose another --prefix"
+                f"{what} would go to {topic}, which has the status of subscriptions: choose another --prefix"
             )
         before = self._of.setdefault(topic, owner)
         if before != owner:

@@ -32,7 +32,7 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
         (["xyzzy"], "there is no command xyzzy: there are serve, topics"),
         (["topics", "create", "a", "--partitons", "3"], "what is --partitons 3? Did you mean --partitions?"),
         (["produce", "a", "--compression", "zst"], "there is no value of --compression zst: did you mean zstd?"),
-        (["topics", "list", "extra"], "what is extra? It has no place here."),
+        (["topics", "list", "extra"], "what is extra? The command does not take it."),
         (["topics"], "the following arguments are required: VERB"),
         (["\x1b[2Jtopics"], "there is no command \\x1b[2Jtopics: did you mean topics?"),
     ],
@@ -45,7 +45,7 @@ def test_a_wrong_word_is_told_with_the_right_one(
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert told.splitlines()[0].startswith(f"barnabas: {says}")
-    assert "--help' shows what there is." in told
+    assert "--help' lists the commands and options." in told
 
 
 @pytest.mark.parametrize("option", ["-b", "--bootstrap-server", "--server"])
@@ -149,7 +149,7 @@ def test_other_values_are_sent_as_json() -> None:
     "line", [b"", b"{", b"[]", b'{"headers": {"a": 1}}', b'{"value": {"base64": "%"}}', b'{"partition": "x"}', b"\xff"]
 )
 def test_a_line_that_is_no_record_is_told_by_its_number(line: bytes) -> None:
-    with pytest.raises(BadLineError, match="Line 9 is no record in JSON"):
+    with pytest.raises(BadLineError, match="Line 9 is not a record in JSON"):
         record_of(line, 9)
 
 

@@ -64,7 +64,7 @@ def test_lines_as_people_leave_them() -> None:
         "file, line 2: the line is blank",
         "file, line 4: line 1 has another offset for a-0 of group g",
         "file, line 5: expected /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET, not 'x'",
-        "file, line 6: '1-0' is no partition number: Kafka 0.7 named them BROKER-PARTITION",
+        "file, line 6: '1-0' is not a partition number: Kafka 0.7 named them BROKER-PARTITION",
     ]
 
 

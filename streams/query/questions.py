@@ -127,7 +127,8 @@ class Questions:
         join = clauses.join
         if join is not None and join.is_table and not is_compacted(self._cluster, join.source):
             what = (
-                f"{join.source} is not compacted, so it is no table: set cleanup.policy=compact, or write WITHIN 10s "
+                f"{join.source} is not compacted, so it cannot be a table: set cleanup.policy=compact, or write "
+                f"WITHIN 10s "
                 "to join each of its records"
             )
             raise QueryError(str(problem(clauses.text, join.at, what)))

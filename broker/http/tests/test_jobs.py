@@ -38,7 +38,7 @@ async def test_queries_and_streams_are_shown_with_what_they_read(start: Start) -
                 "type": "status",
                 "at_ms": NOW,
                 "queries": [{"topic": "hot", **figures}],
-                "streams": [{"topic": "sums", "name": "by-second", **figures, "last_error": "a is no number"}],
+                "streams": [{"topic": "sums", "name": "by-second", **figures, "last_error": "a is not a number"}],
             }
         )
         shown = await page(running)
@@ -52,7 +52,7 @@ async def test_queries_and_streams_are_shown_with_what_they_read(start: Start) -
         }
         assert (found["hot"]["text"], found["hot"]["sources"]) == ("SELECT a FROM src", ["src"])
         assert (found["all"]["pattern"], found["all"]["sources"]) == ("s.*", ["src", "sums"])
-        assert (found["sums"]["name"], found["sums"]["last_error"]) == ("by-second", "a is no number")
+        assert (found["sums"]["name"], found["sums"]["last_error"]) == ("by-second", "a is not a number")
         assert found["hot"]["owner"] == "User:ANONYMOUS@127.0.0.1"
         kinds = {each["name"]: each["kind"] for each in (await shown.get("topics"))["topics"]}
         assert kinds == {"all": "query", "hot": "query", "src": "topic", "sums": "stream"}

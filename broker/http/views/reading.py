@@ -62,7 +62,7 @@ class Cursor(NamedTuple):
         for place in rest.split("-"):
             index, at, until = (int(number, 16) if _HEX.fullmatch(number) else -1 for number in place.split("."))
             if not (0 <= index < 2**31 and 0 <= at < 2**63 and 0 <= until < 2**63):
-                raise ValueError("a number that no partition or offset is")
+                raise ValueError("a number outside the range of partitions or offsets")
             cursor.at[index], cursor.until[index] = at, until
         if way not in ("b", "f") or len(cursor.at) > MOST_PARTITIONS:
             raise ValueError("no way, or too many partitions")

@@ -89,7 +89,7 @@ def _unquoted(text: str) -> str:
     try:
         return msgspec.json.decode(f'"{text}"', type=str)
     except msgspec.DecodeError:
-        raise WrongSearch(f"{text} is no text of JSON") from None
+        raise WrongSearch(f"{text} is not a JSON text") from None
 
 
 def _holds(sign: str, given: str) -> Callable[[bytes], bool]:

@@ -162,5 +162,5 @@ async def test_what_is_copied_in_part_begins_anew_under_another_name() -> None:
 
 async def test_a_table_takes_the_name_of_one_that_is_copied_in_part() -> None:
     made = maker(Copied(database="d", table="m", begun=True, after=("1",)))
-    with pytest.raises(RefusedError, match="begin anew"):
+    with pytest.raises(RefusedError, match="start again"):
         run(made, "RENAME TABLE m TO t, a TO m")
