@@ -45,9 +45,9 @@ REFUSED = {
     "at IN ('2024-01-05')": "'2024-01-05 00:00:00'",
     "at > '2024-13-45'": "'2024-13-45' is not a valid TIMESTAMP",
     "ntz > '2024-13-01'": "'2024-13-01' is not a valid TIMESTAMP_NTZ",
-    "d = '2024-02-31'": "'2024-02-31' is no DATE",
-    "d BETWEEN '2024-01-01' AND 'soon'": "'soon' is no DATE",
-    "b = 'maybe'": "'maybe' is no BOOLEAN",
+    "d = '2024-02-31'": "'2024-02-31' is not a valid DATE",
+    "d BETWEEN '2024-01-01' AND 'soon'": "'soon' is not a valid DATE",
+    "b = 'maybe'": "'maybe' is not a valid BOOLEAN",
     "dec > 'abc'": "'abc' is not a valid DOUBLE",
     "equal_null(n, 'x')": "'x' is not a valid INT",
 }
