@@ -1,6 +1,7 @@
-"""A connection to another node: one request at a time, and its answer.
+"""A connection to another node, with one request at a time.
 
-Both ends are of one version, so the versions of the APIs are not asked for. What ends the connection ends the channel.
+Both nodes have the same version, so the versions of the APIs are not negotiated. When the connection ends, so does the
+channel.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
 _LENGTH = struct.Struct(">i")
-#: An answer of a node is no longer than this.
+#: The largest accepted answer of a node, in bytes.
 MOST_BYTES = 1 << 30
 
 
 class Channel:
-    """Made by `open`. After `Unreachable` it is of no use any more."""
+    """Made by `open`. After `Unreachable` it cannot be used any more."""
 
     def __init__(self, stream: trio.SocketStream, who: str) -> None:
         self._stream, self._who = stream, who
@@ -38,7 +39,7 @@ class Channel:
 
     @classmethod
     async def open(cls, port: int, secret: Callable[[], str], who: str) -> Channel:
-        """Connect to a node on this machine, and log in; `who` is what it is told as client id. Raises Unreachable."""
+        """Connect to a node on this machine, and log in. `who` is sent as client id. Raises Unreachable."""
         try:
             stream = await trio.open_tcp_stream("127.0.0.1", port)
         except OSError as error:
@@ -74,11 +75,11 @@ class Channel:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended, on either side."""
+        """Whether the connection was closed, by either side."""
         return not self.is_open or is_closed(self._stream.socket.fileno())
 
     async def ask(self, request: Message, version: int | None = None) -> Any:
-        """The answer, in the last version of its API unless told otherwise. Raises Unreachable."""
+        """Send a request and return the answer. `version` is the API's last one by default. Raises Unreachable."""
         api = APIS[request.__wire__.key]
         version = api.versions.last if version is None else version
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
@@ -94,7 +95,7 @@ class Channel:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             await self.close()
             raise Unreachable(f"the connection has ended: {error}") from None
-        except BaseException:  # cancelled: the answer to this would be taken for that of the next request
+        except BaseException:  # cancelled: its answer would be taken for that of the next request
             await self.close()
             raise
         if _LENGTH.unpack_from(data)[0] != self._correlation:
@@ -117,6 +118,6 @@ class Channel:
         return bytes(parts)
 
     async def close(self) -> None:
-        """End the connection, at once."""
+        """Close the connection at once."""
         self.is_open = False
         await trio.aclose_forcefully(self._stream)
