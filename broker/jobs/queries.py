@@ -449,7 +449,7 @@ class Queries(Listener):
     async def _plan(
         self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead
     ) -> tuple[QueryPlan, dict[str, str]]:
-        """Ask the driver. Its answer quotes sources, so the asker's right to read them is checked first."""
+        """Ask the driver. Its answer may quote sources, so the right to read them is checked before it is used."""
         query = configs.get(QUERY) or ""
         if len(query) > MAX_QUERY_CHARS:
             raise KafkaError(

@@ -1,5 +1,4 @@
-"""Whether a streams driver can run on this machine. This is checked before a start, so that clients get an answer at
-once.
+"""Whether a streams driver can run on this machine: checked before a start, so that clients get an answer at once.
 
 Only the installed packages are checked. Only some queries need Java, so the driver looks for Java itself.
 """
