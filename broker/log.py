@@ -90,8 +90,7 @@ class Bridge(logging.Handler):
     """Writes messages to Python's `logging` to the log: the event is the logger's name, and `message` is the text.
 
     The coordinator uses `logging`, because it does not know the broker. Lines above a number in a second are left out
-    and
-    counted.
+    and counted.
     """
 
     def __init__(self, log: EventLog) -> None:

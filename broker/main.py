@@ -74,8 +74,7 @@ def serve(
     line.
 
     `ready_file` contains the address of the first listener while clients can connect. `node` makes the broker, if it is
-    not
-    the usual `Node`. With several `processes`, a supervisor starts that number of nodes; 0 means one for each core.
+    not the usual `Node`. With several `processes`, a supervisor starts that number of nodes; 0 means one for each core.
     """
     began = time.perf_counter()
     log = EventLog(level=log_level, as_json=log_format == "json")

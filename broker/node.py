@@ -157,8 +157,7 @@ class Node:
         """Serve. Reports started once the first request can be answered.
 
         Raises ConfigError (port in use, address not on this machine) and storage's one-line errors (data directory in
-        use, or
-        of another cluster, or not writable).
+        use, or of another cluster, or not writable).
         """
         bound = listening.bind(self.config)
         self.identity.bound = [listener for listener, _ in bound]

@@ -1,8 +1,7 @@
 """The nodes of the cluster, and the addresses that clients are told. These depend on the listener that a client uses.
 
 This node is always in the list. The others are registered in the metadata log (KIP-631). A client is told of a node
-only
-if that node has a listener of the same name.
+only if that node has a listener of the same name.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ class Nodes:
         """The address of a node for clients of a listener; None if they cannot reach it.
 
         If another node has handed a client's request on, the client's listener is not known. Then the answer has the
-        listener
-        that is easiest to connect to.
+        listener that is easiest to connect to.
         """
         if listener == NODES:
             listener = self._identity.local_listener.name

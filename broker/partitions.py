@@ -34,8 +34,7 @@ class Partitions:
         """The vnode of a partition that is led here.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or KAFKA_STORAGE_ERROR if its log could
-        not be
-        created.
+        not be created.
         """
         vnode = self.get(topic, index)
         if vnode is None:

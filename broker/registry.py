@@ -7,8 +7,8 @@ gets: `groups: Groups`, or a dataclass of several. It returns one of these:
 - a response: it is sent at once, in the order of the connection's requests;
 - an awaitable of one: the work that must keep the order of requests is done, and the rest may take time (an fsync, a
   long poll). The connection continues with later requests and sends the answers in order;
-- a `DelayedResponse`: the same, but a callback completes the answer instead of a coroutine. It costs no task switch,
-  so the most frequent of the delayed answers (acks=all, long polls) are of this kind;
+- a `DelayedResponse`: the same, but a callback completes the answer instead of a coroutine. It costs no task switch, so
+  the most frequent of the delayed answers (acks=all, long polls) are of this kind;
 - None: there is no answer (Produce with acks=0).
 
 Each handler states which parts of the broker's state it `uses` and `changes`. By that, `broker.net.order` decides which
@@ -57,11 +57,9 @@ class Context:
     """What a handler knows of its request: the API and its version, and the client.
 
     `throttle_ms` is how long the client is asked to send nothing more (KIP-219). It is put into the answer, whether
-    that is
-    made at once or later. `received_at` (seconds of `time.perf_counter`) is when the connection began to read the bytes
-    that contain the request; metrics of durations begin there. `bill` is the cost of the request so far, if the client
-    has
-    quotas.
+    that is made at once or later. `received_at` (seconds of `time.perf_counter`) is when the connection began to read
+    the bytes that contain the request; metrics of durations begin there. `bill` is the cost of the request so far, if
+    the client has quotas.
     """
 
     __slots__ = ("api", "bill", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
@@ -284,9 +282,8 @@ def api(
     """Register a handler for all of Kafka's versions of a message, or for the given `versions`.
 
     `uses` and `changes` are flags of `broker.net.order`; every handler also uses the ACLs. A state that a handler
-    changes
-    need not be in `uses` too: handlers are called in order, so it comes after earlier changes anyway. APIs that are
-    `for_nodes` are only for other nodes; clients are not told of them.
+    changes need not be in `uses` too: handlers are called in order, so it comes after earlier changes anyway. APIs that
+    are `for_nodes` are only for other nodes; clients are not told of them.
     """
 
     def register(handle: Handler) -> Handler:
@@ -324,8 +321,7 @@ class Handlers:
         self, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint, around: Around | None = None
     ) -> None:
         """`endpoint` makes the object that serves one API in one version. With other nodes, `around` gives the handler
-        to use
-        instead of each registered one; without it, the APIs for nodes are not served.
+        to use instead of each registered one; without it, the APIs for nodes are not served.
 
         Raises TypeError for a handler that takes a part that does not exist."""
         self._endpoint = endpoint
@@ -343,8 +339,7 @@ class Handlers:
         """The endpoint for a request. Raises ProtocolError where Kafka closes the connection: unknown key or version.
 
         A request for an unknown version of ApiVersions is answered in version 0 and is not decoded, so that the client
-        can use
-        an older version (KIP-511).
+        can use an older version (KIP-511).
         """
         endpoint = self._endpoints.get((key, version))
         if endpoint is None:

@@ -5,9 +5,8 @@
     the owner: Envelope -> the handler of the request, for that client -> every node has applied the change
 
 The owner checks the rights of the client, not of the node. While the owner is down, the request waits. If the owner
-ends
-after it got the request, nobody knows whether it was carried out. Then the client's connection is closed, as if its
-broker had ended.
+ends after it got the request, nobody knows whether it was carried out. Then the client's connection is closed, as if
+its broker had ended.
 """
 
 from __future__ import annotations

@@ -22,10 +22,8 @@ def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
     """The records that spread all partitions evenly over `nodes`. The first node owns the metadata.
 
     As few partitions as possible move: first those whose leader is not in `nodes`, then from the nodes that lead most
-    to
-    those that lead fewest. A partition with an unfinished move gets its target as leader. The log of the streams
-    driver's
-    messages stays with the owner, which reads and writes it.
+    to those that lead fewest. A partition with an unfinished move gets its target as leader. The log of the streams
+    driver's messages stays with the owner, which reads and writes it.
     """
     led: Counter[int] = Counter(dict.fromkeys(nodes, 0))
     homes: dict[int, list[TopicPartition]] = {node: [] for node in nodes}

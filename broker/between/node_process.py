@@ -26,8 +26,8 @@ def run_node(config: BrokerConfig, log: EventLog, membership: Membership, report
     """Serve until SIGTERM, or until the supervisor has ended. Returns the exit status.
 
     `report` is a pipe to the supervisor. It gets `BEAT` each second, and, once clients can connect, a line with the
-    address
-    and that of the HTTP listener, if there is one. `life` is a pipe whose other end closes when the supervisor ends.
+    address and that of the HTTP listener, if there is one. `life` is a pipe whose other end closes when the supervisor
+    ends.
     """
     take_logging(log)
     failures: list[BaseException] = []

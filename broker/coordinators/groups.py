@@ -96,8 +96,7 @@ class Groups(Listener):
         """The partition of `__consumer_offsets` that a group belongs to.
 
         Raises KafkaError COORDINATOR_NOT_AVAILABLE if the topic is not in this node's image. Another node may have
-        created it
-        with a number of partitions that differs from the configuration of this node.
+        created it with a number of partitions that differs from the configuration of this node.
         """
         if not self.is_there:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not there yet")

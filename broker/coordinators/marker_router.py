@@ -3,8 +3,7 @@
     write -> wait for the node -> ask it, together with other markers -> done
 
 A node gets one request at a time, so the markers that arrive meanwhile go into one request. The leader of a partition
-is
-looked up when its marker is written, and again before it is sent. If a marker fails, the caller is told, and the
+is looked up when its marker is written, and again before it is sent. If a marker fails, the caller is told, and the
 completion of the transaction writes it again.
 
 - Only this node's own image says whether a partition was deleted. A node that lags behind, or has just started, may

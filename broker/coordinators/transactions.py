@@ -36,8 +36,7 @@ def told_to_writer(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> Er
     """The error code of the transaction coordinator, as Produce and TxnOffsetCommit report it to the producer.
 
     `knows_abortable`: the request's version knows TRANSACTION_ABORTABLE. `adds`: partitions are added by writing to
-    them,
-    so the client knows that the previous transaction may be incomplete.
+    them, so the client knows that the previous transaction may be incomplete.
     """
     if error == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH

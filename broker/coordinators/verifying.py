@@ -3,8 +3,7 @@
     begin: verifications in the partitions -> AddPartitionsToTxn to the coordinator -> each append checks its own -> end
 
 A client up to version 11 of Produce adds its partitions itself, so the coordinator is only asked whether it has done
-so.
-For later versions, the question adds them (KIP-890). A partition in which the transaction is already open needs no
+so. For later versions, the question adds them (KIP-890). A partition in which the transaction is already open needs no
 question.
 
 A node gets one request of each kind at a time, with the questions of all clients. If the previous transaction is not

@@ -5,9 +5,8 @@
 
 So the same code as for other clients decides what a visitor may see and change, checks settings and reports errors: the
 handlers, with the table of rights. A handler knows its client by `Context.connection`. Here this is the asker, which
-has
-the attributes that handlers use. Requests follow each other as on a connection, so they keep its order. Other nodes are
-asked for their data on behalf of the visitor (`routing`).
+has the attributes that handlers use. Requests follow each other as on a connection, so they keep its order. Other nodes
+are asked for their data on behalf of the visitor (`routing`).
 
 Source: decision 58.
 """

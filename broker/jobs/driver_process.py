@@ -5,9 +5,9 @@ driver by hand sets `barnabas.streams.driver=none`. If Spark is not installed, n
 once.
 
 The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. It ends when its
-standard
-input is closed, which the system does however this process ends. It writes JSON lines for the operator to its standard
-output. All other output, including that of Spark and the JVM, goes to `streams-driver.log` in the data directory.
+standard input is closed, which the system does however this process ends. It writes JSON lines for the operator to its
+standard output. All other output, including that of Spark and the JVM, goes to `streams-driver.log` in the data
+directory.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ class DriverSecret:
 
     def tell_how(self, protocol: Protocol, certificates: str = "") -> None:
         """Write a `client.properties` with which the driver connects to a listener. `certificates` are the listener's;
-        the
-        driver trusts only these. Raises OSError."""
+        the driver trusts only these. Raises OSError."""
         lines = [
             f"security.protocol={'SASL_SSL' if protocol.is_encrypted else 'SASL_PLAINTEXT'}",
             f"sasl.mechanism={driver_login.MECHANISM}",

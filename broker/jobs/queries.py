@@ -256,8 +256,7 @@ class Queries(Listener):
         """Partition count and configuration of the topic for records that a query cannot read. Raises KafkaError.
 
         It begins at the query's current end offsets, and its later records have the offsets of the source. For a query
-        over a
-        pattern, the topic has offsets of its own.
+        over a pattern, the topic has offsets of its own.
         """
         query = configs.get(DEAD_LETTER_OF) or ""
         plan = self.plans.get(query)
@@ -325,22 +324,17 @@ class Queries(Listener):
         KafkaError.
 
         The caller holds the lock of all changes, and has let no other task run since `answered`. No other task runs
-        until the
-        topic is closed to clients, so it contains no record.
+        until the topic is closed to clients, so it contains no record.
 
         After a kill at any moment, the topic is ordinary and empty as before, or it is a query topic. One batch of the
-        metadata
-        log decides, and this batch is on disk before any log is touched. Without it, nothing has changed. With it, the
-        next
-        start does the remaining work (`Topics.reconcile`): it creates missing partitions, and moves logs that end at 0
-        to the
-        offsets in the plan. If the logs were moved first, a kill could leave an ordinary topic whose logs begin at a
-        later
-        offset, as if they had held records.
+        metadata log decides, and this batch is on disk before any log is touched. Without it, nothing has changed. With
+        it, the next start does the remaining work (`Topics.reconcile`): it creates missing partitions, and moves logs
+        that end at 0 to the offsets in the plan. If the logs were moved first, a kill could leave an ordinary topic
+        whose logs begin at a later offset, as if they had held records.
 
         If the metadata log fails after the write, it is unknown whether the change is on disk. Then the topic stays
-        closed until
-        the next start, which finds out. A log that could not be moved because of a disk error is offline until then.
+        closed until the next start, which finds out. A log that could not be moved because of a disk error is offline
+        until then.
         """
         topics, plan = self._topics, plan_of(configs)
         assert plan is not None
@@ -400,8 +394,7 @@ class Queries(Listener):
         """In this block, no node accepts writes to an ordinary topic, which may become a query topic in it.
 
         Raises KafkaError if the topic has held records. If no other node leads any of its partitions, it stays open
-        until it is
-        a query topic. If the owner ends while a topic is closed, the next start opens the topic.
+        until it is a query topic. If the owner ends while a topic is closed, the next start opens the topic.
         """
         name = topic.name
         if self.everywhere is None or all(
@@ -571,8 +564,8 @@ class Queries(Listener):
     def append(self, vnode: Vnode, data: BytesLike, now_ms: int) -> AppendResult:
         """Append a batch from the driver: to a query topic, at the offsets in the batch, or to the driver's log.
 
-        Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this broker for an id,
-        INVALID_PRODUCER_EPOCH if another driver has taken over, and the errors of the vnode.
+        Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this broker for an id, INVALID_PRODUCER_EPOCH
+        if another driver has taken over, and the errors of the vnode.
         """
         producer_id = parse_header(data).producer_id
         if producer_id != self.writer:

@@ -92,8 +92,7 @@ class Streams(Listener):
         """The configuration of a new topic with a stream.
 
         Raises KafkaError: INVALID_CONFIG with the reason for an impossible stream, INVALID_REQUEST if there is no
-        driver,
-        REQUEST_TIMED_OUT.
+        driver, REQUEST_TIMED_OUT.
         """
         asked = await self._ask(name, configs, timeout_ms, may_read)
         return {**configs, **self._fixed(name, configs, asked)}

@@ -1,8 +1,7 @@
 """The metadata of an Apache Kafka cluster with one node, from its snapshot and the log after it (KIP-631, KIP-630).
 
 The records that barnabas uses become a `MetadataImage`. Other records are counted by name, so that an operator learns
-of
-them. A record of an unknown type or version stops the reading, or is reported: nothing is dropped silently.
+of them. A record of an unknown type or version stops the reading, or is reported: nothing is dropped silently.
 """
 
 from __future__ import annotations

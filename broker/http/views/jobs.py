@@ -2,8 +2,7 @@
 
 Visitors who may describe the settings of a job's topic can see the job, because the settings name its sources. Topics
 that a pattern matches are only shown to visitors who may describe them. Errors may quote records, so they are only
-shown
-to visitors who may read the sources.
+shown to visitors who may read the sources.
 """
 
 from __future__ import annotations

@@ -118,8 +118,7 @@ class Reading:
         """Read the last records before the cursor's end, window by window towards the beginning.
 
         A window is a range of offsets in each partition. After a window with few records, the next one is wider. A
-        window with
-        more than fit on a page is read again, narrower.
+        window with more than fit on a page is read again, narrower.
         """
         first, end = cursor.at, dict(cursor.until)
         rows: list[Row] = []
