@@ -33,9 +33,7 @@ from barnabas.wire.messages.produce import ProduceRequest
 from barnabas.wire.types import Message, replace
 
 #: The longest wait of a fetch from other nodes. It waits on this node: there are few connections to a node, and changes
-#: of
-#: the metadata need them too.
-#: and changes of the metadata need them, too.
+#: of the metadata need them too.
 SHARED_WAIT_MS = 250
 
 

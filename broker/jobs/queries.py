@@ -81,9 +81,9 @@ _LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "clean
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
 
 
-#: A plan still without offsets, and the configuration of the topic's values.
 # The first offset of a query in each partition of its sources, looked up when the query was checked.
 Starts = Mapping[TopicPartition, int]
+#: A plan still without offsets, and the configuration of the topic's values.
 Planned = tuple[QueryPlan, dict[str, str], Starts]
 #: Raises KafkaError if the asker may not read one of these topics.
 MayRead = Callable[[Sequence[str]], None]
