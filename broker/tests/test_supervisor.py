@@ -1,4 +1,4 @@
-"""The settings that a supervisor gives its nodes. What it does with processes: compat_tests/nodes."""
+"""The settings that a supervisor gives its nodes. For its processes, see compat_tests/nodes."""
 
 from __future__ import annotations
 
