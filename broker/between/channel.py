@@ -59,7 +59,7 @@ class Channel:
             raise Unreachable(f"there is no secret: {error}") from None
         answer = await self.ask(SaslHandshakeRequest(MECHANISM))
         if answer.error_code:
-            raise Unreachable("the node serves no logins of nodes")
+            raise Unreachable("the node does not accept logins of nodes")
         tokens = scram_login(SCRAM, NAME, text)
         try:
             token = next(tokens)
@@ -90,7 +90,7 @@ class Channel:
             await self._stream.send_all(_LENGTH.pack(len(body)) + body)
             (size,) = _LENGTH.unpack(await self._exactly(4))
             if not 4 <= size <= MOST_BYTES:
-                raise Unreachable(f"an answer of {size} bytes")
+                raise Unreachable(f"the node sent an answer of an invalid length: {size} bytes")
             data = await self._exactly(size)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             await self.close()
@@ -100,12 +100,12 @@ class Channel:
             raise
         if _LENGTH.unpack_from(data)[0] != self._correlation:
             await self.close()
-            raise Unreachable("an answer out of turn")
+            raise Unreachable("the node answered another request")
         try:
             answer, _ = message_codec(api.response, version).decode(data, 5 if flexible else 4)
         except ProtocolError as error:
             await self.close()
-            raise Unreachable(f"an answer that cannot be read: {error}") from None
+            raise Unreachable(f"the node's answer cannot be read: {error}") from None
         return answer
 
     async def _exactly(self, size: int) -> bytes:

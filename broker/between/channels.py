@@ -97,7 +97,7 @@ class Channels:
         """A connection to a node, for a caller that sends many requests one after the other. Raises Unreachable."""
         port = self._membership.port_of(node)
         if port is None:
-            raise Unreachable(f"node {node} has not said where it is")
+            raise Unreachable(f"node {node} has not announced its address")
         return await Channel.open(port, partial(read_secret, self._membership.data_dir), self._who)
 
     async def close(self) -> None:

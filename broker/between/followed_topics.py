@@ -109,5 +109,5 @@ class FollowedProducerIds(ProducerIds):
         except Unreachable as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata reserves no producer ids")
+            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata did not reserve producer ids")
         return answer.producer_id_start, answer.producer_id_len

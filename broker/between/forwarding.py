@@ -112,7 +112,7 @@ class Owner:
             told = await self.ask(envelope_of(api, version, request, sender, context.correlation_id))
             answer = answer_in(told, api, version)
         except Unreachable:
-            raise Disconnected("the owner of the metadata went away with the request") from None
+            raise Disconnected("the owner of the metadata ended after it got the request") from None
         except ProtocolError as error:
             raise Disconnected(f"the owner of the metadata does not answer this: {error}") from None
         throttle_ms: int = getattr(answer, "throttle_time_ms", 0)

@@ -87,4 +87,4 @@ class Membership:
 def check_node(context: Context) -> None:
     """Raises Disconnected for a client that is not a node. For APIs that only nodes use."""
     if context.principal != NODE:
-        raise Disconnected(f"{context.api.name} request of a client that is no node of this broker")
+        raise Disconnected(f"{context.api.name} request from a client that is not a node of this broker")

@@ -73,7 +73,7 @@ class Moves(Listener):
             node = move.source
         self._topics.placement.check([[node]])
         if name == QUERIES_TOPIC and node != self._metadata.node_id:
-            why = f"{name} stays with broker {self._metadata.node_id}, which talks to the streams driver there."
+            why = f"{name} stays with broker {self._metadata.node_id}, which uses it to talk to the streams driver."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
         if move is None:
             return None if topic.partitions[index].node == node else leaves(self._metadata, at, node)

@@ -99,7 +99,7 @@ class Groups(Listener):
         created it with a number of partitions that differs from the configuration of this node.
         """
         if not self.is_there:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not there yet")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
         return self.coordinator.partition_of(group_id)
 
     @property

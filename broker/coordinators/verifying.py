@@ -91,7 +91,7 @@ class Verifying:
     def check(self, vnode: Vnode, producer_id: int, epoch: int) -> None:
         """Check that records may be appended to a partition now, without a checkpoint in between. Raises KafkaError."""
         if (producer_id, epoch) != (self.producer_id, self.epoch):
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request has records of one producer")
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request may have records of only one producer")
         if vnode.in_transaction(producer_id, epoch):
             return
         standing = self._standing.get(vnode)

@@ -185,7 +185,7 @@ class HttpListener:
         self._check_may_describe(request)
         traces = self._metrics.requests.traces
         if traces.is_full:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "as many look at requests as may: end another trace")
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many traces are running: end another one first")
         wanted = Filter(**{name: request.query.get(name, "") for name in Filter.__struct_fields__})
         return Response(200, traces.watch(wanted), "application/x-ndjson")
 

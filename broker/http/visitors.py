@@ -67,14 +67,14 @@ class Visitors:
         """Raises Refused if the Host is not this site's, or if the page of another site asks for a change."""
         host = head.headers.get("host", "")
         if not self._is_mine(host):
-            why = f"this is not {host[:200] or 'a site without a name'}: name it in barnabas.http.hosts if it is"
+            why = f"unknown host {host[:200] or '(no name)'}: add it to barnabas.http.hosts if it is this site"
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, why)
         if head.method in ("GET", "HEAD"):
             return
         origin = head.headers.get("origin")
         mine = f"{'https' if head.is_encrypted else 'http'}://{host}"
         if origin is not None and origin != mine and not self._is_proxied(origin, host):
-            raise Refused(HTTPStatus.FORBIDDEN, "a page of another site asks for this")
+            raise Refused(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
 
     def _is_proxied(self, origin: str, host: str) -> bool:
         """Whether a trusted proxy ends TLS before this listener. Then only the scheme differs."""
@@ -106,7 +106,7 @@ class Visitors:
         try:
             name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
-            raise Refused(HTTPStatus.UNAUTHORIZED, "the header Authorization is not Basic's") from None
+            raise Refused(HTTPStatus.UNAUTHORIZED, "the header Authorization is not valid for Basic") from None
         proof = await self._checked(head, name, password)
         return Visitor(proof.principal, head.host, self._csrf)
 

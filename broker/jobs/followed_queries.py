@@ -40,7 +40,7 @@ class FollowedQueries(Queries):
         except Unreachable as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata gives the driver no producer id")
+            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata gave the driver no producer id")
         producer_id: int = answer.producer_id
         return producer_id
 

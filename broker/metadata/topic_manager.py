@@ -342,7 +342,7 @@ class TopicManager(Listener):
                 if name in _COORDINATORS:
                     raise KafkaError(
                         ErrorCode.INVALID_PARTITIONS,
-                        f"{name} keeps its {have} partitions: what is coordinated is found in them by their number",
+                        f"{name} keeps its {have} partitions: groups and ids are assigned to them by their number",
                     )
                 if count <= have:
                     raise KafkaError(
@@ -469,7 +469,7 @@ class TopicManager(Listener):
         try:
             gone = await self.data_dir.sweep(self.metadata.removed_ids)
         except OSError as error:
-            raise StorageError(f"cannot look for what is left of removed topics: {error}") from error
+            raise StorageError(f"cannot look for folders of removed topics: {error}") from error
         for name, index in gone:
             self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
 

@@ -51,7 +51,7 @@ def plan_of(directory: KafkaDir, metadata: KafkaMetadata) -> Plan:
         _plan_partitions(directory, topic, plan)
     for (name, number), folder in directory.partitions.items():
         if (name, number) not in plan.folders and not any(folder.name == what for what, _ in plan.left):
-            plan.left.append((folder.name, "of no topic that there is in the metadata"))
+            plan.left.append((folder.name, "belongs to no topic in the metadata"))
     plan.left += list(_drop_configs(directory, image))
     if _SHARE_STATE in image.topics:
         plan.left.append(("share groups", "not served: the records of their topic come over, and are not used"))
@@ -73,7 +73,7 @@ def _check_nodes(directory: KafkaDir, metadata: KafkaMetadata) -> None:
     if quorum - me:
         raise StorageError(
             f"the metadata of {directory.path} belongs to a quorum of other controllers, too "
-            f"({', '.join(str(node) for node in sorted(quorum - me))}): only a node that is broker and the one "
+            f"({', '.join(str(node) for node in sorted(quorum - me))}): only a node that is a broker and the only "
             "controller can be taken over. Mirror the topics instead, with MirrorMaker"
         )
 
@@ -110,7 +110,7 @@ def _plan_partitions(directory: KafkaDir, topic: TopicImage, plan: Plan) -> None
         if folder is None:
             plan.left.append((f"{topic.name}-{number}", "has no folder: the partition will be empty"))
         elif folder.topic_id not in ("", own_id):
-            plan.left.append((folder.name, "of an earlier topic of that name: the partition will be empty"))
+            plan.left.append((folder.name, "belongs to an earlier topic of that name: the partition will be empty"))
         else:
             plan.folders[topic.name, number] = folder
 
@@ -135,7 +135,7 @@ def _drop_configs(directory: KafkaDir, image: MetadataImage) -> Iterator[tuple[s
 
 def _why_not(directory: KafkaDir, broker: str, key: str, value: str) -> str | None:
     if broker not in ("", str(directory.node_id)):
-        return "of a broker that is not this one"
+        return "belongs to another broker"
     known = BROKER.get(key)
     if known is None:
         return "not a key of barnabas"

@@ -496,7 +496,7 @@ class ZooKeeperOffsets:
             self._nodes.tidy(removed)
         if todo:
             self._connect(probe=True)
-        return failed | dict.fromkeys(todo, "somebody changes it all the time")
+        return failed | dict.fromkeys(todo, "other clients keep changing it")
 
     def _connect(self, probe: bool = False) -> None:
         """Connect if necessary. Raises LostError if there is no connection, or no chroot."""

@@ -147,4 +147,4 @@ async def settings_of(asker: Asker, kind: int, name: str) -> list[dict[str, Any]
 def must_write(broker: Broker) -> None:
     """Raises Refused if the console is read-only."""
     if not broker.config["barnabas.http.console.writes"]:
-        raise Refused(403, "the console only shows: set barnabas.http.console.writes=true to let it change something")
+        raise Refused(403, "the console is read-only: set barnabas.http.console.writes=true to allow changes")

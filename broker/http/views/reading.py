@@ -65,7 +65,7 @@ class Cursor(NamedTuple):
                 raise ValueError("a number that no partition or offset is")
             cursor.at[index], cursor.until[index] = at, until
         if way not in ("b", "f") or len(cursor.at) > MOST_PARTITIONS:
-            raise ValueError("no way, or too many partitions")
+            raise ValueError("no direction, or too many partitions")
         return cursor
 
 

@@ -76,7 +76,7 @@ class Records:
             return Cursor(at={p: at if at >= 0 else end[p] for p, at in found.items()}, until=end)
         if where == "oldest":
             return Cursor(at=first, until=end)
-        raise Refused(400, "from is newest, oldest, offset or time")
+        raise Refused(400, "from must be newest, oldest, offset or time")
 
     async def _one(self, asker: Asker, query: Mapping[str, str]) -> Any:
         """The record at an offset. Raises Refused."""
@@ -163,4 +163,4 @@ def _cursor(query: Mapping[str, str]) -> Cursor | None:
     try:
         return Cursor.parse(given)
     except ValueError:
-        raise Refused(400, "the cursor is not one of these pages") from None
+        raise Refused(400, "the cursor is not valid") from None

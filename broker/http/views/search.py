@@ -75,7 +75,7 @@ def _path_search(text: str) -> Search:
         return lambda record: _at(record.value, steps) is not None
     comparison = _COMPARISON.match(rest)
     if comparison is None:
-        raise WrongSearch(f"expected = != < <= > >= or ~ at character {at + 1}, behind {text[:at]}")
+        raise WrongSearch(f"expected = != < <= > >= or ~ at character {at + 1}, after {text[:at]}")
     holds = _holds(comparison[1], comparison[2].strip())
 
     def compares(record: Record) -> bool:
@@ -89,14 +89,14 @@ def _unquoted(text: str) -> str:
     try:
         return msgspec.json.decode(f'"{text}"', type=str)
     except msgspec.DecodeError:
-        raise WrongSearch(f"{text} is no text of JSON") from None
+        raise WrongSearch(f"{text} is not a valid JSON string") from None
 
 
 def _holds(sign: str, given: str) -> Callable[[bytes], bool]:
     """A test that compares a JSON value with a given one: a number, a string with or without quotes, true, false or
     null."""
     if not given:
-        raise WrongSearch(f"expected a value behind {sign}")
+        raise WrongSearch(f"expected a value after {sign}")
     try:
         wanted = msgspec.json.decode(given)
     except (msgspec.DecodeError, RecursionError):

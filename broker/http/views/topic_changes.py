@@ -52,7 +52,7 @@ async def produce(asker: Asker, broker: Broker, request: Request) -> Response:
         number = broker.clock.wall_ms() if key is None else await _hash(key)
         partition = parts[number % len(parts)]
     if len(memoryview(given.headers)) > MOST_HEADERS_BYTES:
-        raise Refused(400, f"the headers: at most {MOST_HEADERS_BYTES:,} bytes can be produced here")
+        raise Refused(400, f"the headers are too long: at most {MOST_HEADERS_BYTES:,} bytes")
     headers = tuple((name, value.encode()) for name, value in decoded(given.headers, list[tuple[str, str]]))
     value = None if given.value is None else given.value.encode()
     batch = build_batch([Record(key, value, broker.clock.wall_ms(), headers)])
