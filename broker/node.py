@@ -33,6 +33,7 @@ from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.removals import Removals
 from barnabas.broker.metadata.snapshots import MetadataSnapshots
 from barnabas.broker.metadata.topic_manager import TopicManager
+from barnabas.broker.metrics.page import Page
 from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.net import listening
 from barnabas.broker.net.connections import Connections, raise_descriptor_limit
@@ -314,6 +315,7 @@ class Node:
         """The handlers that serve requests. If metrics can be read, requests are counted."""
         given: dict[str, Any] = {} if self.together is None else {"around": self.together.around}
         if self.metrics is not None:
+            self._parts.find(Page).render = self.metrics.render
             self.metrics.start(self._parts, self.flusher, self.connections, nursery)
             given["endpoint"] = self.metrics.requests.endpoint
         return self._handlers(self._parts, **given)
@@ -339,6 +341,7 @@ class Node:
         self.partitions = parts.add(Partitions(self.metadata, self.vnodes))
         nodes = parts.make(Nodes)
         self.quotas = parts.make(QuotaManager)
+        parts.add(Page())
         self.telemetry = parts.add(ClientTelemetry(self.metadata))
         self.telemetry.is_on = self.http is not None
         together = self.together

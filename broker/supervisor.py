@@ -1,7 +1,7 @@
 """Several processes as one broker: a supervisor starts nodes, watches them, restarts them, and stops them.
 
     start:  claim the data directory -> secrets -> fork a process for each node -> all serve -> print the ready line
-    watch:  a node that has ended is started again; one whose event loop has not run for 10 s is killed, and reaped
+    watch:  a node that has ended is started again; one that hangs (`Child.silent`) is killed, and reaped
     end:    a signal goes to all nodes, to the owner of the metadata last -> their checkpoints are merged into one set
 
 The supervisor serves no clients and has no event loop, no threads and no metadata, so nothing can make it hang. A node
@@ -36,14 +36,13 @@ from barnabas.storage.claim import Claim
 from barnabas.storage.errors import NodeRunsError, StorageError
 from barnabas.storage.io import Io
 
-#: A node whose event loop has not run for this long counts as hanging.
-HANGS_SECONDS = 10.0
 #: How long to wait for the nodes of an earlier supervisor that was killed.
 LAST_STOP_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 # A node that ends soon after each start is restarted after longer and longer pauses.
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.1, 10.0
 _SERVED_WELL_SECONDS = 30.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -60,13 +59,14 @@ class Child:
     address: str = ""
     #: The address of its HTTP listener, if it has one.
     http: str = ""
-    #: Seconds without a sign of life. Only time in which the supervisor itself could run counts.
+    #: Seconds without a sign of life. Only time counts in which the supervisor could run and the node did not wait for
+    #: a core.
     silent: float = 0.0
     started: float = 0.0
     backoff: float = 0.0
     again_at: float = 0.0
-    #: Its CPU time at the last check, in ticks.
-    cpu: int = 0
+    #: The CPU time of its event loop's thread at the last check, in seconds.
+    cpu: float = 0.0
     is_killed: bool = False
 
 
@@ -90,6 +90,7 @@ class Supervisor:
         config = BrokerConfig(self.properties)
         self._data_dir = config.data_dir
         self._owner = config.node_id
+        self._hangs_seconds: float = config["barnabas.node.hang.ms"] / 1000
         check_ports([shifted(self.properties, index, self.count) for index in range(self.count)])
         self._manager = ServiceManager()
         claim = self._claim(config["cluster.id"])
@@ -200,10 +201,13 @@ class Supervisor:
         if self._stopping and child.node == self._owner and not child.is_killed and self._is_last(child):
             child.is_killed = True
             os.kill(child.pid, signal.SIGTERM)
-        child.silent += turn
-        if not child.address and (cpu := _cpu(child.pid)) != child.cpu:
-            child.cpu, child.silent = cpu, 0.0  # a start may hold the event loop for long, but it uses CPU
-        if child.silent > HANGS_SECONDS:
+        waits_for_core, cpu = loop_thread(child.pid)
+        worked, child.cpu = cpu - child.cpu, cpu
+        if worked and not child.address:
+            child.silent = 0.0  # a start may hold the event loop for long, but it uses CPU
+        else:
+            child.silent += min(turn, worked) if waits_for_core else turn
+        if child.silent > self._hangs_seconds:
             child.silent = 0.0
             self.log.error("node.hangs", node=child.node, pid=child.pid, action="killed")
             os.kill(child.pid, signal.SIGKILL)
@@ -268,7 +272,8 @@ class Supervisor:
         os.close(write)
         os.set_blocking(read, False)
         fcntl.fcntl(read, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-        child.pid, child.pipe, child.rest, child.silent, child.is_killed = pid, read, b"", 0.0, False
+        child.pid, child.pipe, child.rest, child.is_killed = pid, read, b"", False
+        child.silent, child.cpu = 0.0, 0.0
         child.started, child.address = time.monotonic(), ""
         self._selector.register(read, selectors.EVENT_READ, child.node)
 
@@ -328,13 +333,16 @@ class Supervisor:
                 child.pid = 0
 
 
-def _cpu(pid: int) -> int:
-    """The CPU time of a process so far, in ticks; 0 if the system does not tell it."""
+def loop_thread(pid: int) -> tuple[bool, float]:
+    """Whether the first thread of a process runs or waits for a core, and its CPU time so far, in seconds.
+
+    (False, 0.0) if the system does not tell. Source: proc(5), /proc/PID/task/TID/stat.
+    """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
+        fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] == "R", (int(fields[11]) + int(fields[12])) / _TICKS
     except (OSError, IndexError, ValueError):
-        return 0
+        return False, 0.0
 
 
 def check_ports(nodes: Sequence[BrokerConfig]) -> None:

@@ -2,7 +2,7 @@
 
 /healthz   the event loop runs                                     everybody
 /readyz    clients of Kafka's protocol are served, and can write   everybody
-/metrics   the broker's metrics                                    who may describe the cluster
+/metrics   the metrics of this node; with ?nodes=all, of all       who may describe the cluster
 /api/trace requests as they arrive, one on each line               who may describe the cluster
 /api/...   sessions; all others belong to the console              who has logged in, if clients have to
 /console/  the console's page, without any data of the broker      everybody
@@ -28,11 +28,13 @@ import trio
 
 from barnabas.broker.between.peers import Peers
 from barnabas.broker.http.messages import TEXT, Refused, Request, Response, Visitor, json_answer, refusal
+from barnabas.broker.http.metrics_of_nodes import MetricsOfNodes
 from barnabas.broker.http.passwords import Passwords
 from barnabas.broker.http.routing import Routing
 from barnabas.broker.http.server import Head, Server
 from barnabas.broker.http.visitors import CSRF_HEADER, Visitors
 from barnabas.broker.log import EventLog
+from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metrics.exposition import Metrics
 from barnabas.broker.metrics.trace import Filter
 from barnabas.broker.net import listening
@@ -123,6 +125,7 @@ class HttpListener:
         """Called when the broker serves: its parts exist, and the other nodes, if any."""
         self._authorizer = authorizer
         parts.make(Routing).peers = peers
+        self._of_nodes = MetricsOfNodes(parts.find(MetadataImage), self._metrics, peers)
         parts.make(Passwords)
         self._visitors = parts.make(Visitors)
         self._console = _console(parts)
@@ -198,9 +201,14 @@ class HttpListener:
             raise Refused(HTTPStatus.FORBIDDEN, f"{who.principal} may not describe the cluster")
 
     async def _metrics_text(self, request: Request) -> Response:
+        """Of this node; with `?nodes=all` of all nodes, each series with the label `node`."""
         self._check_may_describe(request)
+        wanted = request.query.get("nodes", "")
+        if wanted not in ("", "all"):
+            raise Refused(HTTPStatus.BAD_REQUEST, "nodes=all is for the metrics of all nodes; without it, of this one")
+        source = self._of_nodes if wanted else self._metrics
         try:
-            text, content_type = await self._metrics.render(request.headers.get("accept", ""))
+            text, content_type = await source.render(request.headers.get("accept", ""))
         except OSError as error:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
         return Response(200, text, content_type)

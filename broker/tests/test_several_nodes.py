@@ -64,6 +64,7 @@ from barnabas.wire.messages.incremental_alter_configs import (
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.wire.messages.node_metrics import NodeMetricsRequest
 from barnabas.wire.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.wire.types import Message
 
@@ -312,9 +313,10 @@ async def test_producer_ids_are_given_once(tmp_path: Path) -> None:
 
 async def test_only_nodes_ask_what_nodes_ask(tmp_path: Path) -> None:
     async with several(tmp_path) as nodes:
-        client = await nodes[2].client()
-        await client.send(EnvelopeRequest(b"", b"", b""), 0)
-        assert await client.is_closed()
+        for request in (EnvelopeRequest(b"", b"", b""), NodeMetricsRequest()):
+            client = await nodes[2].client()
+            await client.send(request, 0)
+            assert await client.is_closed()
 
 
 async def test_a_partition_moves_with_its_records_and_comes_back(tmp_path: Path) -> None:
@@ -702,9 +704,13 @@ async def test_limits_of_clients_do_not_keep_nodes_apart(tmp_path: Path) -> None
 async def test_a_stranger_at_the_nodes_listener_is_not_served(tmp_path: Path) -> None:
     async with several(tmp_path) as nodes:
         port = nodes.owner.together.bound[0].sockets[0].getsockname()[1]  # type: ignore[union-attr]
-        for request in (MetadataRequest(topics=[]), EnvelopeRequest(b"", b"", b"")):
+        for request, version in (
+            (MetadataRequest(topics=[]), 12),
+            (EnvelopeRequest(b"", b"", b""), 0),
+            (NodeMetricsRequest(), 0),
+        ):
             client = await connect(port)
-            await client.send(request, 0 if isinstance(request, EnvelopeRequest) else 12)
+            await client.send(request, version)
             assert await client.is_closed()
         client = await connect(port)
         told = await client.ask(SaslHandshakeRequest("PLAIN"), 1)

@@ -222,13 +222,39 @@ async def test_each_node_tells_its_own_figures_whose_sums_are_the_brokers(tmp_pa
         assert sum(each["kafka_server_brokertopicmetrics_messagesin_total", (("topic", "t"),)] for each in told) == 12
 
 
-async def metrics(nodes: Several, node: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+@pytest.mark.parametrize("node", NODES)
+async def test_any_node_has_one_page_with_the_metrics_of_all(tmp_path: Path, node: int) -> None:
+    name = "kafka_server_replicamanager_leadercount"
+    async with three(tmp_path) as nodes:
+        await filled(nodes)
+        alone = {each: (await metrics(nodes, each))[name, ()] for each in NODES}
+        told = await metrics(nodes, node, "/metrics?nodes=all")
+        assert {each: told[name, (("node", str(each)),)] for each in NODES} == alone
+        assert {each: told["barnabas_node_up", (("node", str(each)),)] for each in NODES} == dict.fromkeys(NODES, 1)
+        shown = await browse(nodes[node].node.http.port)  # type: ignore[union-attr]
+        text = (await shown.ask("GET", "/metrics?nodes=all", {"Accept": "application/openmetrics-text"})).body
+        assert text.endswith(b"\n# EOF\n")
+        assert text.count(b"# EOF") == 1
+        assert (await shown.ask("GET", "/metrics?nodes=2")).status == 400
+
+
+async def test_the_page_of_all_says_which_node_is_away(tmp_path: Path) -> None:
+    async with three(tmp_path) as nodes:
+        await nodes.cut_off(3)
+        told = await metrics(nodes, 2, "/metrics?nodes=all")
+        assert [told["barnabas_node_up", (("node", str(each)),)] for each in NODES] == [1, 1, 0]
+        assert {dict(labels)["node"] for name, labels in told if name.startswith("kafka_")} == {"1", "2"}
+
+
+async def metrics(
+    nodes: Several, node: int, path: str = "/metrics"
+) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """The metrics of a node, after it has asked for the ends of partitions."""
     http = nodes[node].node.http
     assert http is not None
     collector: Any = http._metrics._collector
     await collector._watch.note_ends()
-    text = (await (await browse(http.port)).ask("GET", "/metrics")).body.decode()
+    text = (await (await browse(http.port)).ask("GET", path)).body.decode()
     found = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):

@@ -1,0 +1,11 @@
+"""What other nodes can have of a node's metrics: the text, without the libraries that make it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+
+class Page:
+    """`render` gives the text and its content type for an Accept header; it is None without an HTTP listener."""
+
+    render: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
