@@ -321,8 +321,7 @@ class Node:
         return self._handlers(self._parts, **given)
 
     def _assemble(self) -> None:
-        """Make the parts that need the metadata log, and list its listeners: settings come before the parts that use
-        them."""
+        """Make the parts that need the metadata log, and list its listeners: settings come before their users."""
         pace = Pace(cpu_of_this_thread())
         throttle = self.config.cleaner_throttle(pace.bytes_per_second)
         self.cleaner = Cleaner(
@@ -407,8 +406,7 @@ class Node:
         )
 
     def _announce(self) -> None:
-        """Write the first listener's address to the data directory, for processes on this machine that read its
-        files."""
+        """Write the first listener's address to the data directory, for local processes that read its files."""
         try:
             self.data_dir.claim.announce(self.identity.local_address)
             local = self.identity.local_listener

@@ -43,8 +43,7 @@ class Parts:
         return self._find(kind, "somebody")  # type: ignore[return-value]
 
     def bound(self, function: Callable[..., Any], *, after: int, name: str) -> list[object]:
-        """The parts that a function takes after its first `after` arguments. Raises TypeError for a part that does not
-        exist."""
+        """The parts that a function takes after its first `after` arguments. Raises TypeError for an unknown part."""
         hints = get_type_hints(function)
         return [self._find(hints[each], name) for each in list(inspect.signature(function).parameters)[after:]]
 

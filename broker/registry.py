@@ -203,8 +203,7 @@ class Endpoint:
     __slots__ = ("_encode", "_head", "api", "decode", "flexible", "handle", "version")
 
     def __init__(self, api: Api, version: int, handle: Callable[[Context, Any], Answer], *, reads: bool = True) -> None:
-        """`handle` is the handler with its parts. If `reads` is False, requests are not decoded: the handler gets
-        None."""
+        """`handle` is the handler with its parts. Unless `reads`, requests are not decoded: it gets None."""
         self.api, self.handle, self.version = api, handle, version
         self.flexible = version >= api.flexible_from
         self.decode: Callable[[bytes | memoryview, int, int], tuple[Any, int]]
@@ -241,8 +240,7 @@ class Endpoint:
 
 
 class BareTokens(Endpoint):
-    """SaslAuthenticate for bare tokens, without request and response headers: a length, then the token's bytes
-    (KIP-12)."""
+    """SaslAuthenticate for bare tokens, without headers: a length, then the bytes of the token (KIP-12)."""
 
     __slots__ = ()
 

@@ -20,8 +20,7 @@ PATIENCE_SECONDS = 120
 
 
 class ServiceManager:
-    """Notifies the manager of this process, if there is one. Errors are ignored, because the broker can run without
-    it."""
+    """Notifies the manager of this process, if there is one. Errors are ignored: the broker can run without it."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
@@ -74,8 +73,7 @@ class ServiceManager:
             self.tell(WATCHDOG=1)
 
     async def watched(self) -> None:
-        """Report that the event loop runs, twice in each interval of the watchdog. Returns at once if there is no
-        watchdog."""
+        """Report that the event loop runs, twice in each interval of the watchdog. Returns at once without one."""
         while self._address and self._watchdog_seconds:
             self.tell(WATCHDOG=1)
             await trio.sleep(self._watchdog_seconds / 2)

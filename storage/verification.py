@@ -51,8 +51,7 @@ class Verifications:
                 del self._of[verification.producer_id]
 
     def marker_written(self, producer_id: int) -> None:
-        """End all verifications of a producer, because one of its transactions has ended: it may be the one in
-        question."""
+        """End all verifications of a producer: the transaction that has just ended may be the one in question."""
         self._of.pop(producer_id, None)
 
     def check(self, verification: Verification) -> None:

@@ -28,8 +28,7 @@ AT_ONCE = 8
 
 
 async def reached(connect: Callable[[], Awaitable[T]], away: Callable[[Unreachable], None]) -> T:
-    """Call `connect` until the node answers, and return its result. If that lasts, `away` is called once with the
-    reason."""
+    """Call `connect` until the node answers; returns its result. If that lasts, calls `away` once with the reason."""
     wait = _FIRST_RETRY_SECONDS
     while True:
         try:

@@ -44,14 +44,12 @@ class Owner:
         self._away = trio.Lock()
 
     async def ask(self, request: Message) -> Any:
-        """The owner's answer; waits while the owner is down. Raises Unreachable if the owner ends after it got the
-        request."""
+        """The owner's answer; waits while the owner is down. Raises Unreachable if it ends after it got the request."""
         async with await self._reached(request) as channel:
             return await channel.ask(request)
 
     async def _reached(self, request: Message) -> Taken:
-        """A connection to the owner. While it is down, only one of the waiting requests tries to connect, on behalf of
-        all."""
+        """A connection to the owner. While it is down, one of the waiting requests tries to connect, for all."""
         if not self._away.locked():
             try:
                 return await self._channels.take(self._membership.owner, request)

@@ -32,8 +32,7 @@ R = TypeVar("R", bound=Message)
 
 
 class Reply(DelayedResponse, Generic[R]):
-    """An answer that the coordinator gives at once or later. The coordinator has the request before this is
-    returned."""
+    """An answer that the coordinator gives at once or later. The coordinator already has the request."""
 
     __slots__ = ()
 
@@ -121,8 +120,7 @@ class Groups(Listener):
 
     @property
     def all_loaded(self) -> bool:
-        """Whether all partitions of `__consumer_offsets` led here are loaded, and no offsets of deleted topics
-        remain."""
+        """Whether all of `__consumer_offsets` led here is loaded, and no offsets of deleted topics remain."""
         if self.coordinator.is_forgetting:
             return False
         topic = self._metadata.topics.get(OFFSETS_TOPIC)

@@ -52,8 +52,7 @@ class Loading(Generic[L, I]):
             self._load_new(topic)
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """React to a change of the coordinator's topic: unload partitions that are no longer led here, and load new
-        ones."""
+        """Unload partitions of the coordinator's topic that are no longer led here, and load new ones."""
         if self._topic not in (before and before.name, after and after.name):
             return
         for partition in self._turns.keys() - self._led(after):
@@ -107,6 +106,5 @@ class Loading(Generic[L, I]):
                 wait = min(wait * 2, LAST_RETRY_SECONDS)
 
     def _left(self, turns: dict[int, object]) -> list[int]:
-        """The partitions that are still to be loaded, without those that were deleted or moved to another node
-        meanwhile."""
+        """The partitions that are still to be loaded, without those that were deleted or have moved."""
         return [partition for partition, turn in turns.items() if self._turns.get(partition) is turn]

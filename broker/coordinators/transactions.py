@@ -56,8 +56,7 @@ _NOT_NOW = (
 
 
 class MarkerWriter:
-    """Writes markers into the partitions led here. After markers of `__consumer_offsets` it tells the group
-    coordinator."""
+    """Writes markers into the partitions led here. Tells the group coordinator of those that end offsets."""
 
     def __init__(self, partitions: Partitions, groups: Groups, clock: Clock) -> None:
         self._partitions, self._groups, self._clock = partitions, groups, clock
@@ -83,8 +82,7 @@ class MarkerWriter:
             done(error.code)
 
     def write_for_coordinator(self, where: TopicPartition, marker: Marker, done: Done, *, new_epoch: bool) -> None:
-        """Like `write`, for a coordinator: if the producer has a higher epoch and no open transaction, this is a
-        success."""
+        """Like `write`, for a coordinator: a higher epoch of a producer without an open transaction is a success."""
 
         def written(error: ErrorCode) -> None:
             if error == ErrorCode.INVALID_PRODUCER_EPOCH and self._has_nothing_open(where, marker.producer_id):

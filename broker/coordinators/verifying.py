@@ -111,8 +111,7 @@ class Question:
     __slots__ = ("answered", "client", "pause", "until", "verifying", "weight")
 
     def __init__(self, verifying: Verifying, client: str, weight: int, answered: Callable[[Codes], None]) -> None:
-        """`weight` is the memory that the request holds meanwhile, in bytes. `answered` is called once, with every
-        partition."""
+        """`weight` is the memory of the request, in bytes. `answered` is called once, with every partition."""
         self.verifying, self.client, self.answered = verifying, client, answered
         self.weight = weight + len(verifying.transactional_id) + QUESTION_BYTES + PLACE_BYTES * len(verifying.places)
         self.pause = FIRST_PAUSE_SECONDS

@@ -110,8 +110,7 @@ class DriverProcess:
         return reason or self._last_words(status)
 
     def _last_words(self, status: int) -> str:
-        """Why a driver ended without a reason of its own: the last line of its log, where Python writes an
-        exception."""
+        """Why a driver ended that gave no reason: the last line of its log, where Python writes an exception."""
         path = os.path.join(self._config.data_dir, LOG_FILE)
         with open(path, "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))

@@ -34,8 +34,7 @@ _UNKNOWN, _NO_AUTHORIZER = -2, -1
 
 
 def check_owner(current: Mapping[str, str], target: Mapping[str, str], asker: Asker) -> None:
-    """Raises KafkaError INVALID_CONFIG for a change of keys that only the broker sets, except by an asker who takes
-    over."""
+    """Raises KafkaError INVALID_CONFIG for a change of keys that only the broker sets, unless the asker takes over."""
     if is_stream(current) and not is_stream(target):  # the keys of a stream are removed with it
         return
     if current.get(DENIED) != target.get(DENIED):
@@ -63,8 +62,7 @@ class Owners(Listener):
     # --- making -------------------------------------------------------------------------------------------------------
 
     def check(self, asker: Asker, name: str, configs: dict[str, str | None], api: str) -> None:
-        """Make the asker the owner of a query or stream with this plan. Raises KafkaError if the asker lacks a
-        right."""
+        """Make the asker the owner of a query or stream with this plan. Raises KafkaError if it lacks a right."""
         self.check_reads(asker, self._sources(name, configs), api)
         if not asker.may(self.authorizer, WRITE_TOPIC, name, api=api):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{asker.principal} may not WRITE {name}")
@@ -72,8 +70,7 @@ class Owners(Listener):
         configs.pop(DENIED, None)
 
     def check_reads(self, asker: Asker, sources: Sequence[str], api: str) -> None:
-        """Raises KafkaError if the asker may not read a source. The error is the same whether the topic exists or
-        not."""
+        """Raises KafkaError if the asker may not read a source, whether the source exists or not."""
         for source in sources:
             if not asker.may(self.authorizer, READ_TOPIC, source, api=api):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{asker.principal} may not READ {source}")
@@ -107,8 +104,7 @@ class Owners(Listener):
         return None
 
     def shown_by(self, name: str) -> Sequence[str]:
-        """The topics whose values the readers of a topic can see. For the dead letters of a query, these are its
-        sources."""
+        """The topics whose values a topic contains: for the dead letters of a query, its sources."""
         topic = self._metadata.topics.get(name)
         plan = None if topic is None else plan_of(topic.configs)
         query = None if plan is None or not plan.dead_letter_of else self._query_of(plan)

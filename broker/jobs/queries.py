@@ -154,8 +154,7 @@ class Queries(Listener):
                 self._grow_with_source(name, plan)
 
     def _note_nodes(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """Note the configuration that exists only with several nodes: that a topic is closed, and the driver's producer
-        id."""
+        """Note what only several nodes write into a configuration: closed topics, and the driver's producer id."""
         was, is_ = ({} if topic is None else topic.configs for topic in (before, after))
         if CLOSING in is_:
             assert after is not None
@@ -303,8 +302,7 @@ class Queries(Listener):
     def _converted(
         self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], starts: Starts
     ) -> dict[str, str]:
-        """For an ordinary topic: it becomes a query topic if it is empty. The query then decides the format of its
-        values."""
+        """For an ordinary topic: it becomes a query topic if it is empty. The query decides its values' format."""
         self._check_unused(topic)
         name, have = topic.name, len(topic.partitions)
         if plan.source == name:

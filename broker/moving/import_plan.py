@@ -116,8 +116,7 @@ def _plan_partitions(directory: KafkaDir, topic: TopicImage, plan: Plan) -> None
 
 
 def _drop_configs(directory: KafkaDir, image: MetadataImage) -> Iterator[tuple[str, str]]:
-    """Remove the settings that barnabas would refuse; yields each one and the reason, without values, which may be
-    secret."""
+    """Remove the settings that barnabas would refuse; yields each key and the reason. Values may be secrets."""
     for topic in image.topics.values():
         for key, value in list(topic.configs.items()):
             try:

@@ -165,8 +165,7 @@ class _Reader:
             found.image.apply(record, 0)
 
     def _pass_over(self, value: bytes) -> None:
-        """Handle a record that is not decoded. Of registrations only the node's id is needed, the first field in all
-        versions."""
+        """Handle a record that is not decoded. Of a registration, only the node's id is used."""
         found, head = self.found, head_of(value)
         node = int.from_bytes(value[head.position : head.position + 4], "big")
         if head.key == _REGISTER_BROKER:

@@ -119,8 +119,7 @@ class OffsetMirror:
 
     @property
     def unawaited(self) -> int:
-        """The number of positions that are not in ZooKeeper yet and for which no commit waits: clients count them as
-        committed."""
+        """The number of positions that are not in ZooKeeper yet, although clients count them as committed."""
         if self.is_behind:
             return self.behind
         return sum(not mark.waiters for mark in chain(self._marks.values(), self._flying.values()))
@@ -142,8 +141,7 @@ class OffsetMirror:
         return mark.offset
 
     def behind_by_group(self) -> dict[str, int]:
-        """The number of positions of each group that are not in ZooKeeper yet. Only the marks that wait longest are
-        counted."""
+        """By group, how many positions are not in ZooKeeper yet. Counts only the marks that wait longest."""
         waiting = (place for place in self._marks if place not in self._flying)
         return Counter(group for group, _ in islice(chain(self._flying, waiting), MOST_COUNTED))
 
@@ -370,8 +368,7 @@ class OffsetMirror:
         self._catch_up()
 
     def refuse(self, place: Place, reason: str) -> None:
-        """Note a position that cannot be written, so only the log has it. The first is logged; the kept number is
-        limited."""
+        """Note a position that cannot be written: only the log has it. The first is logged, and some are kept."""
         if not self.refused:
             group, (topic, partition) = place
             self._log.warning(

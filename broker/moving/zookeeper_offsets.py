@@ -349,8 +349,7 @@ class ZooKeeperOffsets:
     def _node(
         self, place: Place, node: Found | Failure | None, since_ms: int, *, is_watched: bool
     ) -> Seen | Failure | None:
-        """The offset in ZooKeeper, if the log has no newer one. Offsets from before `since_ms` belong to an earlier
-        topic."""
+        """The offset in ZooKeeper, if the log has no newer one. Those before `since_ms` are of an earlier topic."""
         is_marked = self.mirror.marked(place)
         if is_marked and self.alone:
             on_its_way = self.mirror.offset_on_its_way(place)
@@ -439,8 +438,7 @@ class ZooKeeperOffsets:
         return 0, len(self._remove(places))
 
     def _remove(self, places: Sequence[Place], before_ms: int | None = None) -> list[Place]:
-        """Remove positions, or only those not written since `before_ms`. Returns those that are gone. Raises
-        LostError."""
+        """Remove positions, or those not written since `before_ms`. Returns those that are gone. Raises LostError."""
         self._connect()
         gone: list[Place] = []
         writes: dict[Place, Write] = {}

@@ -94,8 +94,7 @@ class World(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A request for one need of its API. `sees` tells whether an answer has the part that is left out without the
-    right."""
+    """A request for one need of its API. `sees` tells whether an answer has the part that needs the right."""
 
     request: Callable[[World], Message]
     version: int | None = None

@@ -52,8 +52,7 @@ async def offsets(nodes: Several, topic: str, special: int) -> list[int]:
 
 
 async def make_source(nodes: Several) -> Client:
-    """Create a topic with three partitions, led by three nodes, that end at 3, 0 and 2. Returns a client of the last
-    node."""
+    """Create a topic with partitions led by three nodes, that end at 3, 0 and 2. Returns a client of the last node."""
     client = await nodes.client(3)
     await client.create_topic("src", 3)
     assert sorted((await nodes.leaders("src")).values()) == [1, 2, 3]

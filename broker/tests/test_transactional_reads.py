@@ -72,8 +72,7 @@ async def test_a_read_committed_fetch_lists_what_was_aborted_and_ends_before_wha
 async def test_an_answer_ends_a_bounded_number_of_aborted_transactions(
     start: Start, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
-    """The next answers have what one answer leaves out. Every transaction is listed in the answer that has its
-    batches."""
+    """The next answers have the rest. Every transaction is listed in the answer that has its batches."""
     monkeypatch.setattr("barnabas.broker.apis.fetch.MOST_ABORTED", 4)
     async with start() as running, await running.client() as client:
         await client.create_topic("t", partitions)

@@ -93,8 +93,7 @@ async def test_verification_can_be_switched_off(start: Start, tmp_path: Path) ->
 async def test_a_transaction_that_ends_while_it_is_verified_is_not_begun_again(
     start: Start, tmp_path: Path, is_v2: bool
 ) -> None:
-    """The coordinator answers that the partition belongs to the transaction; its marker is written before the answer
-    comes."""
+    """The coordinator says that the partition belongs to the transaction; its marker is written before that arrives."""
     async with pair(start, tmp_path, add_partitions_to_txn_retry_backoff_max_ms="0") as both:
         producer = both.producer(is_v2=is_v2)
         await producer.init()

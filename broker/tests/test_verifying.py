@@ -168,8 +168,7 @@ def test_without_the_verification_some_orders_do() -> None:
 
 
 def test_an_earlier_batch_that_waits_comes_first() -> None:
-    """A producer that is unknown to this partition may begin with any sequence, but not with that of its second
-    batch."""
+    """A producer unknown to this partition may begin with any sequence, but not with that of its second batch."""
     vnode = vnode_of()
     first, second = Verifying("t", 7, 0, adds=False), Verifying("t", 7, 0, adds=False)
     stranger = Verifying("other", 7, 0, adds=False)

@@ -15,8 +15,7 @@ Context = Callable[..., ssl.SSLContext]
 
 
 def client_context(ca: Authority, own: Issued | None = None, **settings: Any) -> ssl.SSLContext:
-    """A context with the client's trusted authority and its own certificate; `settings` are attributes of the
-    context."""
+    """A context with a trusted authority and the client's own certificate; `settings` are its attributes."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=ca.trust_text())
     if own is not None:

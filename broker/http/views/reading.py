@@ -70,8 +70,7 @@ class Cursor(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A record to show. The thread that finds it also makes its JSON, so that the event loop has little work with a
-    page."""
+    """A record to show. The thread that finds it makes its JSON, too, which spares the event loop work."""
 
     timestamp: int
     partition: int

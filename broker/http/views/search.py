@@ -93,8 +93,7 @@ def _unquoted(text: str) -> str:
 
 
 def _holds(sign: str, given: str) -> Callable[[bytes], bool]:
-    """A test that compares a JSON value with a given one: a number, a string with or without quotes, true, false or
-    null."""
+    """A test that compares a JSON value with a number, a string with or without quotes, true, false or null."""
     if not given:
         raise WrongSearch(f"expected a value after {sign}")
     try:
