@@ -1,4 +1,4 @@
-"""The wall clock, from outside: what records are stamped with. For deadlines there is trio's own clock."""
+"""The wall clock, which gives records their timestamps. Deadlines use trio's own clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class Clock:
-    """The time of day of this machine. A test has one of its own."""
+    """The time of day of this machine. Tests pass a clock of their own."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

@@ -58,13 +58,13 @@ class Metrics:
 
 
 class Shared:
-    """Texts that are being made, each of them once for all who ask meanwhile."""
+    """Texts that are being made. Each is made once, for all readers that ask meanwhile."""
 
     def __init__(self) -> None:
         self._making: dict[str, _Making] = {}
 
     async def made(self, kind: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The text of a kind; `make` makes it, if nobody does. Raises OSError."""
+        """The text of a kind. Calls `make`, unless this text is already being made. Raises OSError."""
         making = self._making.get(kind)
         if making is None:
             making = self._making[kind] = _Making()

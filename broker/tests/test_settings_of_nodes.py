@@ -1,4 +1,4 @@
-"""Settings of a broker of several nodes: of all, and of one of them."""
+"""Settings of a broker with several nodes: those of all nodes, and those of one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODES = (1, 2, 3)
 
 
 async def altered(nodes: Several, by: int, *resources: AlterConfigsResource) -> list[tuple[int, str | None]]:
-    """What a node says of changes."""
+    """The answers of a node to changes of settings."""
     answer = await (await nodes.client(by)).ask(IncrementalAlterConfigsRequest(resources=list(resources)))
     assert [(each.resource_type, each.resource_name) for each in answer.responses] == [
         (each.resource_type, each.resource_name) for each in resources
@@ -63,7 +63,7 @@ async def test_a_node_that_there_is_not_is_refused_and_a_node_describes_itself_a
             ((code, why),) = await altered(nodes, by, set_to("4", "background.threads", "5"))
             assert code == ErrorCode.INVALID_REQUEST
             assert why == "Unexpected broker id, expected 1 or empty string, but got 4"
-        found = await described(nodes, 1, "2", "background.threads")  # as Kafka's brokers do
+        found = await described(nodes, 1, "2", "background.threads")  # as with Kafka's brokers
         assert found.error_code == ErrorCode.INVALID_REQUEST
 
 
