@@ -52,6 +52,6 @@ class Parts:
         if kind in self._known:
             return self._known[kind]
         if not is_dataclass(kind):
-            raise TypeError(f"{who} wants what no broker has: {kind.__name__}")
+            raise TypeError(f"{who} takes a part that does not exist: {kind.__name__}")
         hints = get_type_hints(kind)
         return kind(**{field.name: self._find(hints[field.name], who) for field in fields(kind)})

@@ -355,7 +355,7 @@ def check_ports(nodes: Sequence[BrokerConfig]) -> None:
             if other != mine:
                 raise ConfigError(
                     f"{other} and {mine} need the port {listener.port}: each listener has {len(nodes)} ports, "
-                    "from the one that is configured on"
+                    "beginning with the configured one"
                 )
 
 
@@ -384,5 +384,7 @@ def shifted(properties: Mapping[str, str], index: int, count: int) -> BrokerConf
 def _moved(listener: Listener, index: int, count: int) -> Listener:
     port = listener.port + index if listener.port else 0
     if listener.port + count - 1 > 65535:
-        raise ConfigError(f"Listener {listener}: {count} nodes need the ports {listener.port} and up: too few are left")
+        raise ConfigError(
+            f"Listener {listener}: {count} nodes need the ports {listener.port} and up, and there are not enough"
+        )
     return Listener(listener.name, listener.host, port, listener.protocol)

@@ -133,7 +133,7 @@ class Following:
         return self._channel
 
     def _tell_away(self, error: Unreachable) -> None:
-        self._log.warning("metadata.owner.away", reason=error, effect="this node serves what it knows")
+        self._log.warning("metadata.owner.away", reason=error, effect="this node serves with the metadata that it has")
 
     async def close(self) -> None:
         """Stop following."""

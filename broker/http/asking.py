@@ -174,7 +174,7 @@ class Asker:
                 told = await peers.ask(node, envelope_of(endpoint.api, endpoint.version, request, sender))
             answer = answer_in(told, endpoint.api, endpoint.version)
         except (Unreachable, ProtocolError, trio.TooSlowError):
-            why = f"node {node}, which has some of this, does not answer: try again when all nodes serve"
+            why = f"node {node}, which has part of the data, does not answer: try again when all nodes serve"
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, why) from None
         self.throttle(getattr(answer, "throttle_time_ms", 0) / 1000)
         return answer

@@ -306,7 +306,7 @@ class Queries(Listener):
         self._check_unused(topic)
         name, have = topic.name, len(topic.partitions)
         if plan.source == name:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be made of itself.")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot read itself.")
         kept = {key: value for key, value in configs.items() if key not in VALUES}
         count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output}, starts)
         if have > count:
@@ -369,7 +369,7 @@ class Queries(Listener):
         ]
         problem = None
         if topic.internal or name in self.plans:
-            problem = "is the broker's to write"
+            problem = "is written only by the broker"
         elif readers:
             problem = f"is read by the query topic {readers[0]}"
         if problem is not None:
@@ -412,7 +412,9 @@ class Queries(Listener):
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
                 if CLOSING in self._topics.find(topic.name, topic.topic_id).configs:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} becomes a query topic just now.")
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, f"{topic.name} is becoming a query topic just now: try again."
+                    )
                 await self._topics.commit([self._metadata.config_record(RESOURCE_TOPIC, topic.name, CLOSING, "true")])
 
     async def _open(self, topic_id: bytes) -> None:
@@ -625,7 +627,7 @@ def check_changes(name: str, current: Mapping[str, str], target: Mapping[str, st
     """
     if name == QUERIES_TOPIC:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"{name} is the broker's to write: its configuration cannot be changed."
+            ErrorCode.INVALID_CONFIG, f"{name} is written only by the broker: its configuration cannot be changed."
         )
     if current.get(PLAN) != target.get(PLAN):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")

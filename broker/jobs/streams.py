@@ -109,7 +109,9 @@ class Streams(Listener):
     async def _check_schema(self, topic: TopicImage) -> None:
         """Raises KafkaError INVALID_CONFIG for a topic that has records and no known columns."""
         if topic.internal:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{topic.name} is the broker's to write: use another topic.")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{topic.name} is written only by the broker: use another topic."
+            )
         if topic.configs.get(SCHEMA):
             return
         ends = await self._offsets.find([(topic.name, index) for index in topic.partitions], LOG_END)
@@ -150,7 +152,7 @@ class Streams(Listener):
         for other in self.plans:
             if other != name and self._metadata.topics[other].configs.get(STREAM_NAME) == called:
                 raise KafkaError(
-                    ErrorCode.INVALID_CONFIG, f"There is a stream {called} already, into {other}: use another name."
+                    ErrorCode.INVALID_CONFIG, f"A stream named {called} already writes into {other}: use another name."
                 )
         self._check_circle(name, answer.sources)
         starts = {source: self._starts(source, known, asked.starts) for source, known in answer.sources.items()}
@@ -169,7 +171,7 @@ class Streams(Listener):
         """
         source = self._topics.find(name)
         if str(uuid.UUID(bytes=source.topic_id)) != topic_id:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} was made again meanwhile: try again.")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} was created again meanwhile: try again.")
         return tuple(starts.get((name, index), 0) for index in source.partitions)
 
     def _check_circle(self, name: str, sources: Iterable[str]) -> None:
@@ -179,7 +181,7 @@ class Streams(Listener):
         while todo:
             source = todo.pop()
             if source == name:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The stream would read what it writes into {name}.")
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The stream would read its own results in {name}.")
             if source in seen:
                 continue
             seen.add(source)

@@ -519,9 +519,9 @@ class BrokerConfig:
             return
         remedy = "set zookeeper.connect=HOST:PORT/CHROOT in the config file"
         if not _STORAGES[given.get("offsets.storage", "kafka").lower()]:
-            raise ConfigError(f"offsets.storage=zookeeper names no ZooKeeper: {remedy}")
+            raise ConfigError(f"offsets.storage=zookeeper needs a ZooKeeper: {remedy}")
         if given.get("dual.commit.enabled"):
-            raise ConfigError(f"dual.commit.enabled=true names no ZooKeeper: {remedy}")
+            raise ConfigError(f"dual.commit.enabled=true needs a ZooKeeper: {remedy}")
 
     @property
     def node_id(self) -> int:

@@ -324,7 +324,7 @@ class ResourceConfigs(Listener):
             current = self._metadata.broker_configs.get(name, {})
             for key in _OF_STORES:
                 if target.get(key) not in (None, current.get(key)):
-                    raise ConfigError(f"{key} holds for all nodes: set it for broker {first}, or as the default")
+                    raise ConfigError(f"{key} applies to all nodes: set it for broker {first}, or as the default")
             return
         other = self._metadata.broker_configs.get("" if name else first, {})
         merged = {**other, **target} if name else {**target, **other}
@@ -364,7 +364,7 @@ class ResourceConfigs(Listener):
                 with trio.fail_after(_NODE_SECONDS):
                     answer = await self.peers.ask(node, request)
             except (Unreachable, trio.TooSlowError):
-                why = f"Node {node}, which this concerns, does not answer: try again when all nodes serve."
+                why = f"Node {node}, to which this applies, does not answer: try again when all nodes serve."
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from None
             for told in answer.responses:
                 if told.error_code:

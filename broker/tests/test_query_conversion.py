@@ -137,10 +137,10 @@ async def test_what_is_not_a_new_topic_is_refused_and_stays_as_it_is(start: Star
             ("read", QUERY, ErrorCode.INVALID_CONFIG, "is read by the query topic reader"),
             ("read", "SELECT * FROM reader", ErrorCode.INVALID_CONFIG, "is read by the query topic reader"),
             ("plant-a", QUERY, ErrorCode.INVALID_CONFIG, "is read by the query topic plants"),
-            ("free", "SELECT * FROM free", ErrorCode.INVALID_CONFIG, "cannot be made of itself"),
+            ("free", "SELECT * FROM free", ErrorCode.INVALID_CONFIG, "cannot read itself"),
             ("wide", QUERY, ErrorCode.INVALID_PARTITIONS, "Delete wide, and make it again with 3"),
-            (QUERIES_TOPIC, QUERY, ErrorCode.INVALID_CONFIG, "is the broker's to write"),
-            ("reader.dead-letter", QUERY, ErrorCode.INVALID_CONFIG, "is the broker's to write"),
+            (QUERIES_TOPIC, QUERY, ErrorCode.INVALID_CONFIG, "is written only by the broker"),
+            ("reader.dead-letter", QUERY, ErrorCode.INVALID_CONFIG, "is written only by the broker"),
         ]:
             before = dict(running.node.metadata.topics[name].configs)
             answer = await alter(client, name, barnabas_query=query)

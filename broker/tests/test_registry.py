@@ -19,7 +19,7 @@ from barnabas.wire.schema import ProtocolError
 
 
 def test_a_handler_that_wants_what_no_broker_has_is_noticed_at_the_start() -> None:
-    with pytest.raises(TypeError, match=r"the handler of \w+ wants what no broker has"):
+    with pytest.raises(TypeError, match=r"the handler of \w+ takes a part that does not exist"):
         Handlers(Parts())
 
 

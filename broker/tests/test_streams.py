@@ -159,9 +159,13 @@ async def test_what_cannot_be_a_stream_is_refused_and_nothing_has_changed(start:
             ("sums", {"barnabas_stream_plan": "{}"}, "fixed when a stream is made"),
             ("free", {"barnabas_stream_plan": "{}"}, "set by the broker"),
             ("free", {"barnabas_stream_state": "paused"}, "barnabas.stream.state needs barnabas.stream"),
-            ("free", {"barnabas_stream": text, "barnabas_stream_name": "s"}, "There is a stream s already, into sums"),
-            ("src", {"barnabas_stream": STREAM.format("sums")}, "would read what it writes into src"),
-            ("src", {"barnabas_stream": text}, "would read what it writes into src"),
+            (
+                "free",
+                {"barnabas_stream": text, "barnabas_stream_name": "s"},
+                "A stream named s already writes into sums",
+            ),
+            ("src", {"barnabas_stream": STREAM.format("sums")}, "would read its own results in src"),
+            ("src", {"barnabas_stream": text}, "would read its own results in src"),
         ]:
             before = dict(running.node.metadata.topics[name].configs)
             answer = await alter(client, name, **settings)
@@ -219,7 +223,7 @@ async def test_a_source_that_is_made_again_while_the_driver_looks_is_refused(sta
         driver.say = renew_and_say  # type: ignore[method-assign]
         refused = await make(client)
         assert refused.error_code == ErrorCode.INVALID_CONFIG
-        assert "made again meanwhile" in refused.error_message
+        assert "created again meanwhile" in refused.error_message
 
 
 async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobody_else_may(start: Start) -> None:

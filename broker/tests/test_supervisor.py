@@ -45,7 +45,7 @@ def test_the_old_name_of_the_id_counts_and_port_0_stays() -> None:
 
 
 def test_ports_that_are_too_few_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"4 nodes need the ports 65533 and up: too few are left"):
+    with pytest.raises(ConfigError, match=r"4 nodes need the ports 65533 and up, and there are not enough"):
         shifted({"listeners": "PLAINTEXT://127.0.0.1:65533"}, 0, 4)
 
 

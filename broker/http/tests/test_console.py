@@ -154,7 +154,7 @@ async def test_topics_are_filtered_sorted_and_paged(start: Start) -> None:
         assert (await shown.get("topics", sort="records", order="desc"))["topics"][0]["name"] == "t3"
         assert (await shown.get("topics", sort="bytes", order="desc"))["topics"][0]["name"] == "t3"
         assert [each["name"] for each in (await shown.get("topics", filter="T4"))["topics"]] == ["t4"]
-        assert "sort is one of" in (await shown.get("topics", 400, sort="colour"))["error"]
+        assert "sort must be one of" in (await shown.get("topics", 400, sort="colour"))["error"]
 
 
 async def test_records_are_read_from_every_place(start: Start) -> None:

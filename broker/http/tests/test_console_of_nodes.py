@@ -153,7 +153,7 @@ async def test_a_node_that_is_away_is_named_and_the_rest_goes_on(tmp_path: Path)
         shown = await page(nodes[1])
         await nodes.cut_off(3)
         told = await shown.get("groups", status=503)
-        assert "node 3, which has some of this, does not answer" in str(told)
+        assert "node 3, which has part of the data, does not answer" in str(told)
         (topic,) = (await shown.get("topics"))["topics"]
         assert (topic["partitions"], topic["records"]) == (6, None)
         await nodes.start(3)

@@ -46,7 +46,7 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
     )
     sort = query.get("sort", "id")
     if sort not in SORTS:
-        raise Refused(400, f"sort is one of {', '.join(SORTS)}")
+        raise Refused(400, f"sort must be one of {', '.join(SORTS)}")
 
     def order(each: ListedGroup) -> tuple[str, str]:
         return each.group_state if sort == "state" else "", each.group_id

@@ -45,7 +45,7 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
     limit, start = number(query, "limit", 50, 1, MOST_TOPICS), number(query, "start", 0)
     wanted, kind, sort = query.get("filter", "").lower(), query.get("kind", ""), query.get("sort", "name")
     if sort not in SORTS:
-        raise Refused(400, f"sort is one of {', '.join(SORTS)}")
+        raise Refused(400, f"sort must be one of {', '.join(SORTS)}")
     answer = await asker.ask(MetadataRequest(topics=None))
     has_internal = query.get("internal") == "true"
     known = await those(answer.topics, lambda topic: has_internal or not topic.is_internal)
