@@ -20,7 +20,7 @@ from barnabas.broker.between.followers import Followers
 from barnabas.broker.between.leaders import spread
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.moves import Moves
-from barnabas.broker.clock import Clock
+from barnabas.broker.clock import Clock, Jumps
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
@@ -438,10 +438,27 @@ class Node:
     def _storage_failed(self, error: StorageError) -> None:
         self.log.error("storage.failed", error=error)
 
+    def _tell_of_jump(self, jump_ms: int) -> None:
+        self.log.warning(
+            "clock.jumped",
+            seconds=round(jump_ms / 1000),
+            effect="records get their timestamps from the clock, and retention.ms counts by it",
+            action="retention waits for one check" if jump_ms > 0 else "none",
+        )
+
     async def _retention(self) -> None:
-        """Delete segments that are past their topic's retention."""
+        """Delete segments that are past their topic's retention.
+
+        After the clock was set forward, all records are older than they seemed: one check is left out, so that somebody
+        can set it right.
+        """
+        jumps = Jumps(self.clock)
         while True:
             await trio.sleep(self.config["log.retention.check.interval.ms"] / 1000)
+            if jump := jumps.since_last():
+                self._tell_of_jump(jump)
+                if jump > 0:
+                    continue
             now_ms = self.clock.wall_ms()
             for vnode in list(self.vnodes.values()):
                 if vnode.topic != METADATA_TOPIC and vnode.error is None:
