@@ -179,13 +179,16 @@ def read_file(io: Io, path: str) -> bytes:
         io.close(fd)
 
 
-def write_file(io: Io, path: str, data: bytes, *, sync: bool, sync_data: bool = False) -> None:
+def write_file(
+    io: Io, path: str, data: bytes, *, sync: bool, sync_data: bool = False, suffix: str = TEMPORARY_SUFFIX
+) -> None:
     """Replace the content of `path` with `data`; a crash leaves the old or the new content.
 
+    The data are written under the path with the `suffix` first.
     With `sync` or `sync_data` this also holds for a loss of power. Once this returns, `sync` guarantees the new
     content; with `sync_data` it may still be the old one.
     """
-    temporary = path + TEMPORARY_SUFFIX
+    temporary = path + suffix
     fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         try:

@@ -6,13 +6,14 @@ a snapshot with its own name is whole unless it was damaged later: readers check
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from typing import NamedTuple
 
-from barnabas.storage.io import Io, read_file, sync_path, write_all
+from barnabas.storage.io import Io, read_file, write_file
 
+#: What Kafka adds to the name of a snapshot that is not finished.
+_UNFINISHED = ".part"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint(\.part)?")
 
 
@@ -47,25 +48,11 @@ class Snapshots:
 
     def write(self, snapshot: SnapshotId, data: bytes) -> None:
         """Write a snapshot. When this returns, the snapshot survives a loss of power."""
-        io, path = self._io, self.path(snapshot)
-        part = path + ".part"
-        fd = io.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            try:
-                write_all(io, fd, (data,), 0)
-                io.fsync(fd)
-            finally:
-                io.close(fd)
-            io.replace(part, path)
-        except OSError:
-            with contextlib.suppress(OSError):  # on a full disk it would keep taking room
-                io.unlink(part)
-            raise
-        sync_path(io, self._directory)
+        write_file(self._io, self.path(snapshot), data, sync=True, suffix=_UNFINISHED)
 
     def prune(self, keep: int) -> None:
         """Remove all snapshots except the newest `keep`, and unfinished ones."""
         doomed = [snapshot.name for snapshot in self.ids()[keep:]]
-        doomed += [name for name in self._io.listdir(self._directory) if name.endswith(".checkpoint.part")]
+        doomed += [name for name in self._io.listdir(self._directory) if name.endswith(f".checkpoint{_UNFINISHED}")]
         for name in doomed:
             self._io.unlink(os.path.join(self._directory, name))

@@ -5,7 +5,7 @@ A thread makes the text. Readers that ask at the same time get the same text: a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -31,7 +31,7 @@ class Metrics:
         self.fsyncs = Histogram()
         self.watch: Watch
         self._collector: Collector
-        self._making: dict[str, _Making] = {}
+        self._shared = Shared()
 
     def start(self, parts: Parts, flusher: Flusher, connections: Connections, nursery: trio.Nursery) -> None:
         """Start the task that takes regular notes, now that the broker's parts exist."""
@@ -50,16 +50,31 @@ class Metrics:
     async def render(self, accept: str) -> tuple[bytes, str]:
         """The text and its content type, for a reader that sends this Accept header. Raises OSError."""
         encode, content_type = choose_encoder(accept)
-        making = self._making.get(content_type)
+        return await self._shared.made(content_type, lambda: self._text(partial(encode))), content_type
+
+    async def _text(self, encode: Callable[[Collected], bytes]) -> bytes:
+        collected = Collected(await self._collector.collect())
+        return await trio.to_thread.run_sync(encode, collected)
+
+
+class Shared:
+    """Texts that are being made. Each is made once, for all readers that ask meanwhile."""
+
+    def __init__(self) -> None:
+        self._making: dict[str, _Making] = {}
+
+    async def made(self, kind: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The text of a kind. Calls `make`, unless this text is already being made. Raises OSError."""
+        making = self._making.get(kind)
         if making is None:
-            making = self._making[content_type] = _Making()
+            making = self._making[kind] = _Making()
             try:
-                await making.make(self._collector, partial(encode))
+                await making.make(make)
             finally:
-                del self._making[content_type]
+                del self._making[kind]
         else:
             await making.done.wait()
-        return making.result(), content_type
+        return making.result()
 
 
 class _Making:
@@ -70,10 +85,9 @@ class _Making:
         self._text: bytes | None = None
         self._error: OSError | None = None
 
-    async def make(self, collector: Collector, encode: Callable[[Collected], bytes]) -> None:
+    async def make(self, make: Callable[[], Awaitable[bytes]]) -> None:
         try:
-            collected = Collected(await collector.collect())
-            self._text = await trio.to_thread.run_sync(encode, collected)
+            self._text = await make()
         except OSError as error:
             self._error = error
         finally:

@@ -106,7 +106,7 @@ class TokenChecker:
         if not value("jwks.endpoint.url"):
             raise ConfigError(
                 f"Listener {listener}: OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url, the keys that sign "
-                "tokens; tokens that nobody signed are not taken"
+                "tokens; unsigned tokens are not accepted"
             )
         try:
             import jwt  # noqa: F401
@@ -166,7 +166,7 @@ class TokenChecker:
         except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
             raise ValueError(f"it is not a JWK set ({type(error).__name__})") from None
         if not found:
-            raise ValueError("it has no key that signs tokens")
+            raise ValueError("it has no usable key for signatures")
         self._keys = found
 
     def check(self, token: str) -> Checked:

@@ -205,6 +205,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "BrokerHeartbeat": (),
     "BrokerRegistration": (),
     "AllocateProducerIds": (),
+    "NodeMetrics": (),
     "ListConfigResources": (_need(DESCRIBE_CLUSTER_CONFIGS, at=ANSWER),),
     "DescribeTopicPartitions": (
         _need(DESCRIBE_TOPIC, at=EACH_TOPIC, when="of topics that are named"),

@@ -261,6 +261,8 @@ BROKER = _keys([
         check=_credentials),
     ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker polls for the next request instead of "
         "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
+    ConfigKey("barnabas.node.hang.ms", "int", 10_000, "With several processes: a node whose event loop has not turned "
+        "for this long is killed and started again. Time in which it waits for a core does not count.", minimum=1000),
     ConfigKey("barnabas.http.listen", "string", None, "HOST:PORT, or https://HOST:PORT, of an HTTP listener for "
         "health, metrics and the console; default: none. TLS: the ssl keys of a listener HTTP. See docs/monitoring.md.",
         check=_http_listen),
@@ -519,9 +521,9 @@ class BrokerConfig:
             return
         remedy = "set zookeeper.connect=HOST:PORT/CHROOT in the config file"
         if not _STORAGES[given.get("offsets.storage", "kafka").lower()]:
-            raise ConfigError(f"offsets.storage=zookeeper names no ZooKeeper: {remedy}")
+            raise ConfigError(f"offsets.storage=zookeeper needs a ZooKeeper: {remedy}")
         if given.get("dual.commit.enabled"):
-            raise ConfigError(f"dual.commit.enabled=true names no ZooKeeper: {remedy}")
+            raise ConfigError(f"dual.commit.enabled=true needs a ZooKeeper: {remedy}")
 
     @property
     def node_id(self) -> int:

@@ -1,4 +1,4 @@
-"""A coordinator's partitions that go, and come back, while they are read."""
+"""Partitions of a coordinator that are lost, and come back, while they are loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE, THERE = 1, 2
 
 
 class Reading:
-    """A coordinator, its store and its metadata, as far as loading looks at them: a reading waits to be let go."""
+    """A coordinator with its store and metadata, as far as loading uses them. Each load waits for the test."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []

@@ -33,6 +33,8 @@ from compat_tests.waiting import DEADLINE, changed, until
 #: Each node has two partitions and a coordinator of each kind.
 PARTITIONS = 6
 SETTINGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+#: The test alone ends the hang.
+SETTINGS |= {"barnabas.node.hang.ms": "600000"}
 #: More producer ids than a node has in reserve.
 PRODUCER_IDS = 1500
 PATIENCE = 60.0

@@ -140,7 +140,7 @@ def test_what_cannot_be_started_says_why_in_one_line(nodes: Nodes, tmp_path: Pat
     assert all(f"barnabas: node {each}: Port" in told for each in (1, 2, 3)) or "is in use" in told
     told = refused("--processes", "3", "--data-dir", other, "--listen", "127.0.0.1:65534")
     assert told.strip().splitlines() == [
-        "barnabas: Listener PLAINTEXT://127.0.0.1:65534: 3 nodes need the ports 65534 and up: too few are left"
+        "barnabas: Listener PLAINTEXT://127.0.0.1:65534: 3 nodes need the ports 65534 and up, and there are not enough"
     ]
     assert not list(tmp_path.glob("other/nodes/*/.lock"))
 

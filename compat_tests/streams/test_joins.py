@@ -170,11 +170,11 @@ def test_a_stream_does_not_read_what_it_writes_by_way_of_a_join(
     admin.create_topic("circle", 1, values)
     text = "SELECT count(*) AS c FROM sensors s JOIN circle c ON s.device = c._key INTERVAL(1s)"
     told = sql(broker, capsys, f"CREATE STREAM circle INTO circle AS {text}", 1)
-    assert "The stream would read what it writes into circle" in told
+    assert "The stream would read its own results in circle" in told
     admin.create_topic("middle", 1, {"barnabas.stream": text})
     above = "SELECT count(*) AS c FROM middle m JOIN sensors s WITHIN 1s ON m._key = s.device INTERVAL(1s)"
     told = sql(broker, capsys, f"CREATE STREAM circle INTO circle AS {above}", 1)
-    assert "The stream would read what it writes into circle" in told
+    assert "The stream would read its own results in circle" in told
     admin.delete_topic("middle")
 
 

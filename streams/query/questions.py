@@ -68,7 +68,7 @@ class Questions:
             if over is None:
                 tried.append(name)
             if name == question.topic:
-                raise QueryError(f"{name} cannot be made of itself")
+                raise QueryError(f"{name} cannot read itself")
             if (over is not None) != (name == ALL_TOPICS):
                 raise QueryError("topics('PATTERN') stands behind FROM")
             if over is not None:

@@ -1,4 +1,4 @@
-"""The console of any node shows what all nodes have."""
+"""The console of each node shows the data of all nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def three(path: Path) -> AbstractAsyncContextManager[Several]:
 
 
 async def filled(nodes: Several) -> None:
-    """A topic with a record in each of its partitions, and groups that have read the first one, on all nodes."""
+    """Create a topic with a record in each partition, and groups on all nodes that have read the first one."""
     client = await nodes.client(1)
     await client.create_topic("t", 6)
     for index, leader in (await nodes.leaders("t")).items():
@@ -153,7 +153,7 @@ async def test_a_node_that_is_away_is_named_and_the_rest_goes_on(tmp_path: Path)
         shown = await page(nodes[1])
         await nodes.cut_off(3)
         told = await shown.get("groups", status=503)
-        assert "node 3, which has some of this, does not answer" in str(told)
+        assert "node 3, which has part of the data, does not answer" in str(told)
         (topic,) = (await shown.get("topics"))["topics"]
         assert (topic["partitions"], topic["records"]) == (6, None)
         await nodes.start(3)
@@ -222,13 +222,39 @@ async def test_each_node_tells_its_own_figures_whose_sums_are_the_brokers(tmp_pa
         assert sum(each["kafka_server_brokertopicmetrics_messagesin_total", (("topic", "t"),)] for each in told) == 12
 
 
-async def metrics(nodes: Several, node: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """What a node tells, after it has looked at where partitions end."""
+@pytest.mark.parametrize("node", NODES)
+async def test_any_node_has_one_page_with_the_metrics_of_all(tmp_path: Path, node: int) -> None:
+    name = "kafka_server_replicamanager_leadercount"
+    async with three(tmp_path) as nodes:
+        await filled(nodes)
+        alone = {each: (await metrics(nodes, each))[name, ()] for each in NODES}
+        told = await metrics(nodes, node, "/metrics?nodes=all")
+        assert {each: told[name, (("node", str(each)),)] for each in NODES} == alone
+        assert {each: told["barnabas_node_up", (("node", str(each)),)] for each in NODES} == dict.fromkeys(NODES, 1)
+        shown = await browse(nodes[node].node.http.port)  # type: ignore[union-attr]
+        text = (await shown.ask("GET", "/metrics?nodes=all", {"Accept": "application/openmetrics-text"})).body
+        assert text.endswith(b"\n# EOF\n")
+        assert text.count(b"# EOF") == 1
+        assert (await shown.ask("GET", "/metrics?nodes=2")).status == 400
+
+
+async def test_the_page_of_all_says_which_node_is_away(tmp_path: Path) -> None:
+    async with three(tmp_path) as nodes:
+        await nodes.cut_off(3)
+        told = await metrics(nodes, 2, "/metrics?nodes=all")
+        assert [told["barnabas_node_up", (("node", str(each)),)] for each in NODES] == [1, 1, 0]
+        assert {dict(labels)["node"] for name, labels in told if name.startswith("kafka_")} == {"1", "2"}
+
+
+async def metrics(
+    nodes: Several, node: int, path: str = "/metrics"
+) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """The metrics of a node, after it has asked for the ends of partitions."""
     http = nodes[node].node.http
     assert http is not None
     collector: Any = http._metrics._collector
     await collector._watch.note_ends()
-    text = (await (await browse(http.port)).ask("GET", "/metrics")).body.decode()
+    text = (await (await browse(http.port)).ask("GET", path)).body.decode()
     found = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):

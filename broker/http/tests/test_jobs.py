@@ -1,4 +1,4 @@
-"""What the console shows of query topics and streams, and to whom. The streams driver is played by the test."""
+"""What the console shows of query topics and streams, and to whom. The tests act as the streams driver."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_what_a_job_tells_of_its_sources_is_for_who_may_see_them(start: St
         root = await page(running, basic("root", "other"))
         assert (await jobs(root))["all"]["last_error"] == "of secret: 4711"
         assert set((await jobs(root))["all"]["sources"]) == {"secret", "seen"}
-        # A reader that the visitor may not see does not show that it is there.
+        # A reader that the visitor may not see leaves no trace.
         assert (await shown.get("topic", name="seen"))["job"]["read_by"][0]["topic"] == "all"
         await allow(client, "User:bob", "seen", Operation.DESCRIBE)
         bob = await page(running, basic("bob", "third"))
