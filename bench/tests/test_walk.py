@@ -14,6 +14,7 @@ _MENTION = re.compile(r"\[[\w/.]+\]\(\.\./([\w/.]+\.py)\)|`([A-Za-z_.]+)`")
 
 #: Functions that depend on the disk and the system: the page names all ways to sync.
 BY_THE_SYSTEM = {
+    ("storage/flusher.py", "Flusher._run_job"),
     ("storage/io.py", "Io.fdatasync"),
     ("storage/kernel_sync.py", "KernelSync.submit"),
     ("wire/portable.py", "has"),

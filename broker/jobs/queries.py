@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,7 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.offsets import EARLIEST, LATEST, LOG_END, Offsets
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Workers
+from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.vnode import AppendResult, Origin, Vnode
@@ -542,6 +543,13 @@ class Queries(Listener):
             self._log.error("queries.log", error=error)
             return
         self._flusher.request(vnode)
+
+    async def heard(self) -> None:
+        """Wait until the driver can read all that was said to it."""
+        vnode = self._partitions.get(QUERIES_TOPIC, 0)
+        if vnode is not None:
+            with suppress(StorageError):  # the log of the driver has failed, which is told elsewhere
+                await self._flusher.flushed(vnode, vnode.log_end_offset)
 
     async def new_writer(self) -> int:
         """A producer id for a driver that starts, or starts again. Earlier drivers may write no more.

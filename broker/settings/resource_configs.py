@@ -438,6 +438,8 @@ class ResourceConfigs(Listener):
         else:
             async with self._queries.closing(self._topics.find(name)):
                 await change()
+        if asked is not None:
+            await self._queries.heard()  # so that the new query is the one for records that the client produces next
 
     def _records(self, kind: int, name: str, current: dict[str, str], target: dict[str, str]) -> list[Message]:
         """The records that change the keys of a resource to those of `target`."""

@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from barnabas.broker.jobs import queries
+from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.tests.client import NOW, Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start
 from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
@@ -333,6 +334,27 @@ async def test_what_a_query_topic_is_cannot_be_changed_but_its_query_can(start: 
         assert found["barnabas.query.plan"] == plan
         assert (await alter(client, "out", barnabas_query_on_error="fail", retention_ms="1000")).error_code == 0
         assert (await offsets(client, "out", 1, -1)) == [10]
+
+
+async def test_a_change_of_a_query_is_answered_when_the_driver_can_hear_of_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what the client produces next is for the new query, however slow the disk is."""
+    change_applied = Queries.change_applied
+
+    def without_a_flush(queries: Queries) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(queries._flusher, "request", lambda _: None)
+            change_applied(queries)
+
+    async with start(**BY_HAND) as running, driver_of(running), await running.client() as client:
+        await client.create_topic("src")
+        await create(client, "out", barnabas_query="SELECT * FROM src")
+        log = running.node.vnodes[QUERIES_TOPIC, 0]
+        monkeypatch.setattr(Queries, "change_applied", without_a_flush)
+        before = log.log_end_offset
+        assert (await alter(client, "out", barnabas_query="SELECT 1 FROM src")).error_code == 0
+        assert log.high_watermark == log.log_end_offset > before
 
 
 async def test_a_query_topic_grows_with_its_source_only(start: Start) -> None:
