@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import trio
@@ -35,9 +36,15 @@ class Turns:
 
     async def run(self, client: str, call: Callable[[], R]) -> R:
         """Run a call in a thread when it is the client's turn, and return its result."""
+        async with self.turn(client):
+            return await trio.to_thread.run_sync(call, limiter=self._threads)
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """The client's turn lasts as long as the block, which may do other work than a call in a thread."""
         await self._begin(client)
         try:
-            return await trio.to_thread.run_sync(call, limiter=self._threads)
+            yield
         finally:
             self._end()
 

@@ -17,6 +17,7 @@ from barnabas.broker.http.asking import Asker, Broker
 from barnabas.broker.http.messages import Refused, Request, Response, json_answer
 from barnabas.broker.http.views import cluster, groups, jobs, security, topic_changes, topics
 from barnabas.broker.http.views.records import Records
+from barnabas.broker.http.views.where import Conditions
 from barnabas.wire.errors import KafkaError
 
 View = Callable[[Asker, Request], Awaitable[Response]]
@@ -35,6 +36,7 @@ class Console:
             ("GET", "topic"): topics.one,
             ("GET", "topic/settings"): topics.settings,
             ("GET", "topic/groups"): topics.groups,
+            ("GET", "topic/where"): Conditions(records).found,
             ("POST", "topic/records"): topic_changes.produce,
             ("POST", "topic/create"): topic_changes.create,
             ("POST", "topic/alter"): topic_changes.alter,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Sequence
 
 from barnabas.wire.text import SPARK_REMEDY
 
@@ -15,12 +16,17 @@ NEEDED = ("pyspark", "pyarrow")
 
 def missing() -> str | None:
     """The package that a driver needs and that is missing, in one line with the remedy; None if nothing is missing."""
-    importlib.invalidate_caches()  # it may have been installed since the broker's start
-    absent = [name for name in NEEDED if not _is_installed(name)]
-    if absent:
-        verb = "is" if len(absent) == 1 else "are"
-        return f"Query topics need Spark, and {' and '.join(absent)} {verb} not installed: {SPARK_REMEDY}"
+    lacking = absent(NEEDED)
+    if lacking:
+        verb = "is" if len(lacking) == 1 else "are"
+        return f"Query topics need Spark, and {' and '.join(lacking)} {verb} not installed: {SPARK_REMEDY}"
     return None
+
+
+def absent(names: Sequence[str]) -> list[str]:
+    """Those of these packages that are not installed."""
+    importlib.invalidate_caches()  # it may have been installed since the broker's start
+    return [name for name in names if not _is_installed(name)]
 
 
 def _is_installed(name: str) -> bool:

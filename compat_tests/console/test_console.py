@@ -93,6 +93,32 @@ def test_messages_are_searched_and_opened(shop: Shown, browser: Browser) -> None
     browser.until_text("00 01 02 03")
 
 
+def test_messages_are_searched_by_a_condition(shop: Shown, browser: Browser) -> None:
+    columns = {"barnabas.value.schema": "device STRING, temp INT"}
+    demo.create(shop.address, NewTopic("readings", 2, 1, config=columns))
+    producer = Producer({"bootstrap.servers": shop.address})
+    for number in range(100):
+        producer.produce("readings", f'{{"device": "d{number % 5}", "temp": {number}}}', partition=number % 2)
+    producer.flush(60)
+    browser.open(f"{shop.url}#/topics/readings/messages?limit=25")
+    browser.until("document.querySelectorAll('tr.row').length >= 25")
+    browser.fill("[data-search]", "WHERE device = 'd3' AND temp > 20" + ENTER)
+    browser.until_text("16 found in 100 records")
+    assert rows(browser) == 16
+    assert "search=WHERE+device+%3D+%27d3%27" in browser.run("location.hash")
+    browser.fill("[data-search]", "where temp % 2 = 1" + ENTER)
+    browser.until_text("25 found in 100 records")
+    browser.click_text("Older messages ↓")
+    browser.until("document.querySelectorAll('tr.row').length === 50")
+    browser.fill("[data-search]", "WHERE colour = 1" + ENTER)
+    browser.until_text("there is no column `colour`")
+    browser.fill("[data-search]", "WHERE hash(temp) = 1" + ENTER)
+    browser.until_text("If it is right, ask Spark: barnabas sql")
+    browser.choose("select[aria-label='Where to begin']", "live")
+    browser.until_text("Live messages cannot be searched with WHERE")
+    assert browser.complaints() == []
+
+
 def test_a_record_is_produced_and_seen_live(shop: Shown, browser: Browser) -> None:
     demo.create(shop.address, NewTopic("live", 2, 1))
     browser.open(f"{shop.url}#/topics/live/messages?from=live")

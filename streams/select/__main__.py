@@ -1,4 +1,7 @@
-"""`python -m barnabas.streams.select`: see `door`. Arrow is imported first, without what it would bring along."""
+"""`python -m barnabas.streams.select`: see `door`; with the argument `where`: see `where`.
+
+Arrow is imported first, without what it would bring along.
+"""
 
 from __future__ import annotations
 
@@ -9,4 +12,5 @@ from barnabas.streams.select.quick_arrow import import_arrow
 
 if __name__ == "__main__":
     import_arrow()
-    sys.exit(importlib.import_module("barnabas.streams.select.door").run())
+    door = "where" if sys.argv[1:] == ["where"] else "door"
+    sys.exit(importlib.import_module(f"barnabas.streams.select.{door}").run())

@@ -47,18 +47,18 @@ def main() -> int:
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     except msgspec.DecodeError as error:
-        _say({"error": f"the request is not a JSON object as it should be: {error}"})
+        say({"error": f"the request is not a JSON object as it should be: {error}"})
         return 1
     if request.memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (request.memory, request.memory))
     try:
         _answer(request)
     except NeedsSpark as error:
-        _say({"needs_spark": str(error)})
+        say({"needs_spark": str(error)})
     except (ClientError, QueryError, WalError, TooLateError) as error:
-        _say({"error": str(error)})
+        say({"error": str(error)})
     except MemoryError:
-        _say({"error": "the query needs more memory than it may take"})
+        say({"error": "the query needs more memory than it may take"})
     return 0
 
 
@@ -70,15 +70,16 @@ def _answer(request: Request) -> None:
         count = 0
         for batch in result.batches:
             if not count:
-                _say(head)
+                say(head)
             count += batch.num_rows
-            _say({"rows": plain_rows(batch)})
+            say({"rows": plain_rows(batch)})
         if not count:
-            _say(head)
-        _say({"done": True, "rows": count, "read": result.read()})
+            say(head)
+        say({"done": True, "rows": count, "read": result.read()})
 
 
-def _say(what: Mapping[str, object]) -> None:
+def say(what: Mapping[str, object]) -> None:
+    """Write a line of the answer."""
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.buffer.flush()
 

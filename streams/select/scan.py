@@ -19,7 +19,7 @@ from barnabas.streams.select.typed import TIME, Values
 from barnabas.streams.source.options import Options
 from barnabas.streams.source.rows import rows_of
 from barnabas.streams.source.where import Condition, mask
-from barnabas.streams.wal import LogDir, offset_at, plan
+from barnabas.streams.wal import LogDir, Ranges, offset_at, plan
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.queries import plan as queries
 
@@ -78,8 +78,14 @@ class Scan:
         """The offsets of each partition that may meet the conditions. Raises WalError."""
         source, conditions = self._planned.source, self._planned.conditions
         keys = [key for key in self._log_dir.partitions(source) if _may_be(key[1], conditions)]
-        found = {}
-        for key, (lo, hi) in self._log_dir.ranges(keys).items():
+        return self.narrowed(self._log_dir.ranges(keys))
+
+    def narrowed(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, int]]:
+        """The parts of these ranges that may meet the conditions. Raises WalError."""
+        conditions, found = self._planned.conditions, {}
+        for key, (lo, hi) in ranges.items():
+            if not _may_be(key[1], conditions):
+                continue
             for each in conditions:
                 if each.column == "_offset":
                     lo, hi = _narrowed(each, lo, hi)
@@ -93,17 +99,18 @@ class Scan:
     def forwards(self) -> Iterator[Batch]:
         """All rows, partition by partition. Raises WalError."""
         for key, (lo, hi) in self.ranges().items():
-            yield from self._between(key, lo, hi)
+            yield from self.between(key, lo, hi)
 
     def backwards(self, key: TopicPartition, lo: int, hi: int, wanted: int) -> Iterator[list[Batch]]:
         """A partition's rows, beginning with the newest piece of its log; each piece is larger than the one before."""
         size = max(2 * wanted, _FIRST_TAIL)
         while lo < hi:
             begin = max(lo, hi - size)
-            yield list(self._between(key, begin, hi))
+            yield list(self.between(key, begin, hi))
             hi, size = begin, size * 2
 
-    def _between(self, key: TopicPartition, lo: int, hi: int) -> Iterator[Batch]:
+    def between(self, key: TopicPartition, lo: int, hi: int) -> Iterator[Batch]:
+        """The rows of a partition with lo <= offset < hi. Raises WalError."""
         for split in plan(self._log_dir, {key: (lo, hi)}, split_bytes=_SPLIT_BYTES):
             for rows in self._rows.batches(split):
                 self.read += rows.num_rows

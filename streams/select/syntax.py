@@ -10,15 +10,16 @@ another type, anything that is nested too deeply.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from barnabas.streams.query.plain import WORDS
 from barnabas.streams.select.errors import NeedsSpark
 from barnabas.wire.streams.cursor import Cursor
 from barnabas.wire.streams.tokens import NUMBER, QUOTED, STRING, WORD, SyntaxProblem, string_value
 
+T = TypeVar("T")
 #: Longer and deeper queries are left to Spark, which has its own limits.
 MAX_TOKENS, _MAX_DEPTH = 2000, 50
 _WHOLE = re.compile(r"\d{1,19}")
@@ -91,11 +92,20 @@ class Query(NamedTuple):
 
 def parse(text: str) -> Query:
     """A query of a shape that is understood here. Raises NeedsSpark for any other."""
+    return _parsed(text, _Parser.query)
+
+
+def parse_condition(text: str) -> Expression:
+    """A text that is one condition and nothing more, of a shape that is understood here. Raises NeedsSpark."""
+    return _parsed(text, _Parser.condition)
+
+
+def _parsed(text: str, read: Callable[[_Parser], T]) -> T:
     try:
         parser = _Parser(text)
         if len(parser.tokens) > MAX_TOKENS:
             raise NeedsSpark("it is long")
-        return parser.query()
+        return read(parser)
     except SyntaxProblem as error:
         raise NeedsSpark(str(error)) from None
 
@@ -133,6 +143,13 @@ class _Parser(Cursor):
         if self.peek().kind != "end":
             raise self._unknown()
         return Query(source, alias, is_distinct, tuple(items), condition, groups, having, order, limit, offset)
+
+    def condition(self) -> Expression:
+        """An expression that ends with the text."""
+        found = self._expression()
+        if self.peek().kind != "end":
+            raise self._unknown()
+        return found
 
     def _unknown(self) -> NeedsSpark:
         token = self.peek()

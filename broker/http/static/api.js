@@ -25,28 +25,53 @@ export async function post(path, body) {
   });
 }
 
+/** The lines of an answer as they come, each with a JSON value. A line with an error ends them. */
+export async function* lines(path, query, signal) {
+  const answer = await reached(`/api/${path}${encoded(query)}`, { signal });
+  if (!answer.ok) await told(answer, path);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    const whole = (rest + value).split("\n");
+    rest = whole.pop();
+    for (const line of whole) {
+      const each = JSON.parse(line);
+      if (each.error) throw new Refusal(answer.status, each.error);
+      yield each;
+    }
+  }
+}
+
 export function encoded(query) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
 async function ask(path, options) {
-  let answer;
+  return told(await reached(`/api/${path}`, options), path);
+}
+
+async function reached(url, options) {
   try {
-    answer = await fetch(`/api/${path}`, { credentials: "same-origin", ...options });
+    return await fetch(url, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     document.dispatchEvent(new Event("away"));
     throw new Away("The broker does not answer.");
   }
-  let told = null;
+}
+
+async function told(answer, path) {
+  let value = null;
   try {
-    told = await answer.json();
+    value = await answer.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
-  if (answer.ok && told !== null) return told;
-  const why = told?.error ?? `${answer.status} ${answer.statusText}`;
+  if (answer.ok && value !== null) return value;
+  const why = value?.error ?? `${answer.status} ${answer.statusText}`;
   if (answer.status === 503) {
     document.dispatchEvent(new CustomEvent("away", { detail: why }));
     throw new Away(why);

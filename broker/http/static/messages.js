@@ -1,6 +1,6 @@
 // A topic's messages: pages from any place, a search that goes on until it has found enough, and those that come.
 
-import { encoded, get } from "./api.js";
+import { encoded, get, lines } from "./api.js";
 import { h, put } from "./dom.js";
 import { brief, bytes, full, number, time } from "./format.js";
 import { copy } from "./view.js";
@@ -27,7 +27,7 @@ export async function messagesTab(body, topic, { query, signal, set }) {
     LIMITS.map((each) => h("option", { value: each, selected: String(each) === (query.limit ?? "50") }, `${each} a page`)));
   const search = h("input", {
     type: "search", "data-search": true, value: query.search ?? "", maxlength: 1000, spellcheck: "false", autocomplete: "off",
-    placeholder: "Search key and value, or JSON: $.customer.id = 42", "aria-label": "Search",
+    placeholder: "Search key and value; or $.customer.id = 42; or WHERE amount > 10", "aria-label": "Search",
   });
   const stop = h("button", { hidden: true, onclick: () => reading.abort() }, "Stop");
 
@@ -44,8 +44,9 @@ export async function messagesTab(body, topic, { query, signal, set }) {
     if (signal.aborted) return;
     list.clear();
     put(more);
-    if (from.value === "live") follow(reading.signal);
-    else await page(null, reading.signal);
+    if (from.value !== "live") await page(null, reading.signal);
+    else if (isCondition(search.value)) put(status, h("span", { class: "wrong" }, "Live messages cannot be searched with WHERE: choose where to begin."));
+    else follow(reading.signal);
   };
 
   const asked = () => ({
@@ -55,30 +56,50 @@ export async function messagesTab(body, topic, { query, signal, set }) {
 
   /** Read on from a cursor until there are as many messages as a page has, the log ends, or it is stopped. */
   const page = async (cursor, until) => {
-    let found = 0, lookedAt = 0, read = 0, next = cursor;
+    const seen = { found: 0, lookedAt: 0, read: 0, next: cursor };
     stop.hidden = false;
     try {
-      for (let pages = 0; pages < MOST_PAGES && !until.aborted; pages += 1) {
-        put(status, lookedAt ? `Looked at ${number(lookedAt)} records, ${bytes(read)} …` : "Reading …");
-        const told = await get("topic/records", { ...asked(), cursor: next }, until);
-        list.add(told.records);
-        found += told.records.length;
-        lookedAt += told.looked_at;
-        read += told.bytes;
-        next = told.cursor;
-        if (next === null || found >= Number(limit.value)) break;
-      }
-      put(status, asked().search ? `${number(found)} found in ${number(lookedAt)} records, ${bytes(read)}` : "");
+      if (isCondition(search.value)) await byCondition(seen, until);
+      else await byText(seen, until);
     } catch (error) {
-      if (until.aborted) put(status, `Stopped after ${number(lookedAt)} records`);
+      if (until.aborted) put(status, `Stopped after ${number(seen.lookedAt)} records`);
       else put(status, h("span", { class: "wrong" }, error.message));
     }
     if (until !== reading.signal && !until.aborted) return;
     stop.hidden = true;
     if (signal.aborted) return;
+    const { next } = seen;
     list.end(next === null);
     const name = from.value === "newest" ? "Older messages ↓" : "Later messages ↓";
     put(more, next === null || next === undefined ? null : h("button", { "data-key": "n", onclick: () => { reading = new AbortController(); page(next, reading.signal); } }, name));
+  };
+
+  const byText = async (seen, until) => {
+    for (let pages = 0; pages < MOST_PAGES && !until.aborted; pages += 1) {
+      put(status, seen.lookedAt ? `Looked at ${number(seen.lookedAt)} records, ${bytes(seen.read)} …` : "Reading …");
+      const told = await get("topic/records", { ...asked(), cursor: seen.next }, until);
+      list.add(told.records);
+      seen.found += told.records.length;
+      seen.lookedAt += told.looked_at;
+      seen.read += told.bytes;
+      seen.next = told.cursor;
+      if (seen.next === null || seen.found >= Number(limit.value)) break;
+    }
+    put(status, asked().search ? `${number(seen.found)} found in ${number(seen.lookedAt)} records, ${bytes(seen.read)}` : "");
+  };
+
+  /** The broker looks through the topic in a process of its own, and tells how far it is. */
+  const byCondition = async (seen, until) => {
+    put(status, "Waiting for the search …");
+    for await (const told of lines("topic/where", { ...asked(), cursor: seen.next }, until)) {
+      list.add(told.records);
+      seen.found += told.records.length;
+      seen.lookedAt = told.looked_at;
+      seen.next = told.cursor;
+      const far = `${number(seen.found)} found in ${number(seen.lookedAt)} records`;
+      if (told.end === "bound") put(status, h("span", { class: "wrong" }, `${far}. The search ended after ${told.seconds} s, as each does: it goes on below.`));
+      else put(status, told.end ? far : `${far} …`);
+    }
   };
 
   /** Messages as they come. The browser asks anew when the broker ends the answer. */
@@ -115,6 +136,11 @@ export async function messagesTab(body, topic, { query, signal, set }) {
     h("div", { class: "tools-row status" }, status),
     list.node, more);
   await restart();
+}
+
+/** Whether a search is a condition of SQL. */
+function isCondition(text) {
+  return /^\s*where\s/i.test(text);
 }
 
 /** A time as people write it, in ms; as it is if it is a number already. */

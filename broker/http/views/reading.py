@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from barnabas.broker.http.asking import Asker
-from barnabas.broker.http.messages import Refused
-from barnabas.broker.http.views.fetching import EARLIEST, fetch, offsets
+from barnabas.broker.http.views.fetching import EARLIEST, fetch_some, offsets
 from barnabas.broker.http.views.search import Search
 from barnabas.broker.http.views.shown import shown
 from barnabas.broker.workers import Turns
@@ -153,11 +152,7 @@ class Reading:
     async def _fetch(self, positions: dict[int, int], until: Mapping[int, int], limit: int) -> Look:
         """Fetch once and examine the result. Offsets that were deleted are skipped."""
         self._fetches += 1
-        parts = await fetch(self.asker, self.topic, positions, committed=self._committed)
-        if not parts:  # the visitor was over a quota and has waited: try once more
-            parts = await fetch(self.asker, self.topic, positions, committed=self._committed)
-        if not parts:
-            raise Refused(429, "over the quota of consumer_byte_rate: try again later")
+        parts = await fetch_some(self.asker, self.topic, positions, committed=self._committed)
         gone = await self._gone(parts)
         parts = {p: part for p, part in parts.items() if p not in gone}
         look = await self.look(parts, positions, limit, until)

@@ -29,15 +29,15 @@ class Records:
     """The views of records, with the threads that examine batches."""
 
     def __init__(self) -> None:
-        self._turns = Turns(2)
+        self.turns = Turns(2)
 
     async def page(self, asker: Asker, request: Request) -> Response:
         """A page of records. Query: name, from (newest, oldest, offset, time), at, partition, limit, search, cursor."""
         query = request.query
         topic, search = text(query, "name"), _search(query)
         limit = number(query, "limit", 50, 1, MOST_RECORDS)
-        cursor = _cursor(query) or await self._begin(asker, topic, query)
-        reading = Reading(self._turns, asker, topic, search, limit, committed=query.get("committed") != "false")
+        cursor = await self.begin(asker, topic, query)
+        reading = Reading(self.turns, asker, topic, search, limit, committed=query.get("committed") != "false")
         if cursor.back:
             rows, after = await reading.back(cursor)
         else:
@@ -50,7 +50,11 @@ class Records:
         }
         return json_answer(told)
 
-    async def _begin(self, asker: Asker, topic: str, query: Mapping[str, str]) -> Cursor:
+    async def begin(self, asker: Asker, topic: str, query: Mapping[str, str]) -> Cursor:
+        """The given cursor, or the one of a first page. Raises Refused."""
+        given = _cursor(query)
+        if given is not None:
+            return given
         wanted = number(query, "partition", -1, -1, 2**31 - 1)
         partitions = await partitions_of(asker, topic)
         if wanted >= 0 and wanted not in partitions:
@@ -95,7 +99,7 @@ class Records:
             return None
 
         try:
-            found = await self._turns.run(client, find)
+            found = await self.turns.run(client, find)
         except (KafkaError, UnicodeDecodeError) as error:
             raise Refused(400, f"{topic}-{partition} at {offset}: {error}") from None
         if found is None:
@@ -117,9 +121,9 @@ class Records:
     async def tail(self, asker: Asker, request: Request) -> Response:
         """New records as server-sent events. Query: name, partition, search."""
         topic, search = text(request.query, "name"), _search(request.query)
-        cursor = await self._begin(asker, topic, {**request.query, "from": "newest"})
+        cursor = await self.begin(asker, topic, {**request.query, "from": "newest", "cursor": ""})
         positions = dict(cursor.until)
-        reading = Reading(self._turns, asker, topic, search, TAIL_RECORDS, committed=True)
+        reading = Reading(self.turns, asker, topic, search, TAIL_RECORDS, committed=True)
         return Response(200, self._events(reading, positions), "text/event-stream", [("Cache-Control", "no-store")])
 
     async def _events(self, reading: Reading, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
