@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ from barnabas.wire.types import replace
 
 pytest.importorskip("pyarrow")
 
-COLUMNS = {"barnabas_value_schema": "device STRING, temp DOUBLE, n INT, `my-col` STRING"}
+COLUMNS: dict[str, Any] = {"barnabas_value_schema": "device STRING, temp DOUBLE, n INT, `my-col` STRING"}
+OLDEST: dict[str, Any] = {"from": "oldest"}
 
 
 async def found(running: Running, headers: dict[str, str] | None = None, status: int = 200, **query: Any) -> Any:
@@ -97,10 +99,8 @@ async def test_records_are_found_by_the_columns_of_a_topic_the_newest_first(star
         assert (lines[-1]["end"], lines[-1]["cursor"], lines[-1]["looked_at"]) == ("all", None, 40)
         assert json.loads(lines[0]["records"][0]["value"]["text"])["n"] == 37
         assert offsets(await found(running, name="sensors", search="where\tn IN (3, 4) or _offset = 9")) == [9, 4, 3]
-        assert offsets(await found(running, name="sensors", search="n % 10 = 0", **{"from": "oldest"})) == [
-            *range(0, 40, 10)
-        ]
-        at = {"from": "offset", "at": 30}
+        assert offsets(await found(running, name="sensors", search="n % 10 = 0", **OLDEST)) == [*range(0, 40, 10)]
+        at: dict[str, Any] = {"from": "offset", "at": 30}
         assert offsets(await found(running, name="sensors", search="device LIKE 'd%' AND n < 33", **at)) == [30, 31, 32]
         assert offsets(await found(running, name="sensors", search="n > 100")) == []
 
@@ -217,7 +217,7 @@ async def test_a_visitor_finds_what_a_fetch_would_give(start: Start) -> None:
         await sensors(client)
         ann = basic("ann", "secret")
         await allow(client, "User:ann", "sensors", Operation.DESCRIBE)
-        asked = {"name": "sensors", "search": "WHERE n = 7"}
+        asked: dict[str, Any] = {"name": "sensors", "search": "WHERE n = 7"}
         assert "TOPIC_AUTHORIZATION_FAILED" in await found(running, ann, 403, **asked)
         await allow(client, "User:ann", "sensors", Operation.READ)
         assert "DESCRIBE_CONFIGS on the topic, to know its columns" in await found(running, ann, 403, **asked)
@@ -426,7 +426,7 @@ async def test_without_arrow_the_page_says_what_to_install(start: Start, monkeyp
 async def test_a_process_that_fails_is_told_to_the_operator(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     async with start(more=HTTP) as running, await running.client() as client:
         await sensors(client)
-        monkeypatch.setattr(where.sys, "executable", "/nowhere/python")
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")
         (line,) = await found(running, name="sensors", search="WHERE n = 1")
         assert "cannot be searched now" in line["error"]
         assert "/nowhere" not in line["error"]
