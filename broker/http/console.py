@@ -43,6 +43,7 @@ class Console:
             ("POST", "topic/delete"): topic_changes.delete,
             ("GET", "groups"): groups.listed,
             ("GET", "group"): groups.one,
+            ("GET", "group/lags"): groups.lags,
             ("POST", "group/reset"): groups.reset,
             ("POST", "group/delete"): groups.delete,
             ("GET", "jobs"): jobs.listed,

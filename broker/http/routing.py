@@ -91,6 +91,10 @@ class Routing:
         """The id of this node."""
         return self._metadata.node_id
 
+    def node_of_group(self, group: str) -> int:
+        """The node that coordinates a group."""
+        return self.here if self.peers is None else self._of_group(group)
+
     def split(self, request: Message) -> dict[int, Message]:
         """The request for each node that has to be asked."""
         kind = type(request)

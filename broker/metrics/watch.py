@@ -1,19 +1,24 @@
 """Regular notes for later metrics: ends of partitions, totals, recent latencies.
 
 Every `INTERVAL` seconds the broker's state is walked in pieces of two milliseconds. Nothing here grows with time: notes
-of partitions that no group reads any more are dropped, like those of deleted topics.
+of partitions that no group reads any more are dropped, like those of deleted topics. Totals of lag are kept for an
+hour (`lag_history`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import trio
 
+from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.metrics.lag import Ends
+from barnabas.broker.metrics.lag_history import LagHistory
 from barnabas.broker.metrics.requests import RequestCounts
 from barnabas.broker.metrics.subscriptions import Subscriptions
 from barnabas.broker.partitions import Partitions
@@ -26,6 +31,8 @@ from barnabas.wire.aliases import TopicPartition
 INTERVAL = 5.0
 #: Notes of latencies that are kept, of which each is `QUANTILE_NOTES_EVERY` intervals old: the last five minutes.
 QUANTILE_NOTES, QUANTILE_NOTES_EVERY = 5, 12
+#: The intervals between two notes of lags: a minute.
+LAG_NOTES_EVERY = 12
 
 
 class Appended(NamedTuple):
@@ -57,9 +64,12 @@ class Watch:
         data_dir: DataDir,
         subscriptions: Subscriptions,
         counts: RequestCounts,
+        clock: Clock,
     ) -> None:
         self._groups, self._partitions, self._offsets = groups, partitions, offsets
         self._data_dir, self._subscriptions, self._counts = data_dir, subscriptions, counts
+        self._clock = clock
+        self.lag_history = LagHistory()
         #: Where partitions that other nodes lead ended when they were asked last.
         self._elsewhere: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, Ends] = {}
@@ -81,6 +91,8 @@ class Watch:
                 self._latencies.append(
                     {key: each.all_answered().seconds.counts for key, each in self._counts.by_api.items()}
                 )
+            if passes % LAG_NOTES_EVERY == 0:
+                await self.note_lags()
             passes += 1
             await trio.sleep(INTERVAL)
 
@@ -153,6 +165,22 @@ class Watch:
                     found.append(GroupLag(group, *where, committed.offset, behind, seconds))
                 await yielder()
         return found
+
+    async def note_lags(self) -> None:
+        """Note the total lag of each group whose offsets this node has."""
+        yielder = Yielder()
+        now_ms = self._clock.wall_ms()
+        for index in list(self._groups.coordinator.shards.by_partition):
+            for group, offsets in groupby(self._groups.coordinator.committed_offsets(index), key=itemgetter(0)):
+                records, topics = 0, set[str]()
+                for _, where, committed in offsets:
+                    end = self._end(where)
+                    if end is not None:
+                        records += max(0, end - committed.offset)
+                        topics.add(where[0])
+                    await yielder()
+                self.lag_history.note(now_ms, group, records, frozenset(topics))
+        self.lag_history.end(now_ms)
 
     # --- latencies ----------------------------------------------------------------------------------------------------
 

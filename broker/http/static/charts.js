@@ -1,12 +1,12 @@
-// Two drawings: a line of what was sampled while the page is open, and a graph of topics and what flows between them.
+// Two drawings: a line of samples, and a graph of topics and what flows between them.
 
 import { h, s } from "./dom.js";
 
 const MOST_SAMPLES = 300;
 
-/** A line that grows: `add(value)`; the newest of `MOST_SAMPLES` stand to the right. */
+/** A line of samples: `add(value)` lets it grow, `show(values)` draws others. The newest of `MOST_SAMPLES` are at the right. */
 export class Line {
-  constructor(label, format, seconds) {
+  constructor(label, format, hint) {
     this.samples = [];
     this.format = format;
     this.area = s("path", { class: "area" });
@@ -18,12 +18,15 @@ export class Line {
     this.node = h("figure", { class: "chart" },
       h("figcaption", {}, h("span", {}, label), this.now),
       h("div", { class: "plot" }, drawing, this.most),
-      h("p", { class: "hint" }, `Sampled every ${seconds} s while this page is open.`));
+      h("p", { class: "hint" }, hint));
   }
 
   add(value) {
-    this.samples.push(value);
-    if (this.samples.length > MOST_SAMPLES) this.samples.shift();
+    this.show([...this.samples, value].slice(-MOST_SAMPLES));
+  }
+
+  show(values) {
+    this.samples = values;
     const most = Math.max(1, ...this.samples);
     const step = 600 / Math.max(40, this.samples.length - 1);
     const from = 600 - step * (this.samples.length - 1);
@@ -32,7 +35,7 @@ export class Line {
     this.path.setAttribute("d", `M${points.join("L")}`);
     this.area.setAttribute("d", `M${points.join("L")}V90H${points[0].split(" ")[0]}Z`);
     this.most.textContent = this.format(most);
-    this.now.textContent = this.format(value);
+    this.now.textContent = this.format(values.at(-1));
   }
 }
 

@@ -3,12 +3,14 @@
 import { get, post, session } from "./api.js";
 import { Line } from "./charts.js";
 import { dialog, h, note, put } from "./dom.js";
-import { badge, number } from "./format.js";
+import { badge, number, time } from "./format.js";
 import { filterField, pager, table } from "./table.js";
 import { STAY, form, groupLink, head, into, redraw, repeat, topicLink } from "./view.js";
 
 const SIZE = 50;
 const SECONDS = 2;
+/** How often the lag of the last hour is read. */
+const HOUR_SECONDS = 60;
 const STATES = ["", "Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"];
 
 export async function groupsView({ main, query, signal, set }) {
@@ -47,12 +49,14 @@ async function listed(query, signal, change) {
 
 export async function groupView({ main, parts, signal, again }) {
   const id = parts[0];
-  const line = new Line("Lag of all partitions", number, SECONDS);
+  const line = new Line("Lag of all partitions", number, `Sampled every ${SECONDS} s while this page is open.`);
+  const hour = h("div");
   const top = h("div");
   const members = h("div");
   const lags = h("div");
   await get("group", { id }, signal); // what is refused fills the page
-  put(main, top, h("div", { class: "panel" }, line.node), h("section", {}, h("h2", {}, "Members"), members), h("section", {}, h("h2", {}, "Lag by partition"), lags));
+  put(main, top, h("div", { class: "panel" }, line.node), hour, h("section", {}, h("h2", {}, "Members"), members), h("section", {}, h("h2", {}, "Lag by partition"), lags));
+  repeat(signal, HOUR_SECONDS, async () => put(hour, lastHour(await get("group/lags", { id }, signal))));
   await repeat(signal, SECONDS, async () => {
     const told = await get("group", { id }, signal);
     const lag = told.offsets?.reduce((sum, row) => sum + (row.lag ?? 0), 0) ?? null;
@@ -79,6 +83,13 @@ export async function groupView({ main, parts, signal, again }) {
       { name: "Lag", right: true, cell: (row) => number(row.lag) },
     ], told.offsets, { label: "Lag", empty: "The group has committed no offset." }));
   }, (error) => note(error.message, "bad"));
+}
+
+function lastHour(told) {
+  if (told.why) return h("p", { class: "calm" }, told.why);
+  const line = new Line("Lag in the last hour", number, `A note a minute since ${time(told.at[0])}. The broker keeps an hour, and forgets it when it stops.`);
+  line.show(told.records);
+  return h("div", { class: "panel" }, line.node);
 }
 
 /** 0–3, 7 */

@@ -10,7 +10,7 @@ import { head, redraw, repeat } from "./view.js";
 const SECONDS = 3;
 
 export async function overviewView({ main, signal }) {
-  const rate = new Line("Records appended each second", (value) => number(Math.round(value)), SECONDS);
+  const rate = new Line("Records appended each second", (value) => number(Math.round(value)), `Sampled every ${SECONDS} s while this page is open.`);
   let before = null;
   const body = h("div");
   put(main, body);

@@ -19,6 +19,7 @@ from barnabas.broker.http.messages import Visitor
 from barnabas.broker.http.tests.client import Browser, basic, browse
 from barnabas.broker.http.views import topic_changes
 from barnabas.broker.http.views.reading import MOST_PARTITIONS, Cursor
+from barnabas.broker.metrics.lag_history import LagHistory
 from barnabas.broker.security.principals import ANONYMOUS
 from barnabas.broker.tests.client import Client, batch_of, produce_request
 from barnabas.broker.tests.conftest import Running, Start, until
@@ -463,16 +464,59 @@ async def test_nothing_is_changed_where_it_is_not_allowed(start: Start) -> None:
         assert await shown.get("console") == {"writes": False}
 
 
-async def allow(client: Client, principal: str, topic: str, operation: Operation = Operation.READ) -> None:
+async def allow(
+    client: Client,
+    principal: str,
+    name: str,
+    operation: Operation = Operation.READ,
+    kind: ResourceType = ResourceType.TOPIC,
+) -> None:
     acl = AclCreation(
-        resource_type=ResourceType.TOPIC,
-        resource_name=topic,
+        resource_type=kind,
+        resource_name=name,
         principal=principal,
         host="*",
         operation=operation,
         permission_type=Permission.ALLOW,
     )
     assert (await client.ask(CreateAclsRequest(creations=[acl]))).results[0].error_code == 0
+
+
+async def test_the_lag_of_the_last_hour_is_there_when_a_page_opens(start: Start) -> None:
+    async with start(more=HTTP) as running, await running.client() as client:
+        assert running.node.metrics is not None
+        watch = running.node.metrics.watch
+        await client.create_topic("orders")
+        await produce_all(client, "orders", [b"%d" % n for n in range(10)])
+        await commit(client, "billing", "orders", 4)
+        shown = await page(running)
+        await watch.note_lags()
+        await produce_all(client, "orders", [b"more"])
+        await watch.note_lags()
+        told = await shown.get("group/lags", id="billing")
+        assert told["records"][-2:] == [6, 7]
+        assert told["at"] == sorted(told["at"])
+        assert "GROUP_ID_NOT_FOUND" in (await shown.get("group/lags", 404, id="nobody"))["error"]
+        watch.lag_history = LagHistory()
+        assert "no note" in (await shown.get("group/lags", id="billing"))["why"]
+        watch.lag_history.is_full = True
+        assert "kept for 1,000 groups" in (await shown.get("group/lags", id="billing"))["why"]
+
+
+async def test_the_lag_of_the_last_hour_is_for_who_may_describe_its_topics(start: Start) -> None:
+    async with start(more=LOCKED) as running, await running.client() as client:
+        assert running.node.metrics is not None
+        for topic in ("hers", "others"):
+            await client.create_topic(topic)
+            await commit(client, "g", topic, 0)
+        await running.node.metrics.watch.note_lags()
+        await allow(client, "User:ann", "hers", Operation.DESCRIBE)
+        ann = await page(running, basic("ann", "secret"))
+        assert "AUTHORIZATION_FAILED" in (await ann.get("group/lags", 403, id="g"))["error"]
+        await allow(client, "User:ann", "g", Operation.DESCRIBE, ResourceType.GROUP)
+        assert "topics that you may not describe" in (await ann.get("group/lags", id="g"))["why"]
+        await allow(client, "User:ann", "others", Operation.DESCRIBE)
+        assert (await ann.get("group/lags", id="g"))["records"][-1] == 0
 
 
 async def test_a_user_sees_and_changes_what_acls_allow(start: Start) -> None:

@@ -102,6 +102,21 @@ async def test_what_other_nodes_have_is_changed_from_any(tmp_path: Path, node: i
         nodes.no_errors()
 
 
+async def test_the_lag_of_the_last_hour_is_at_the_coordinator(tmp_path: Path) -> None:
+    async with three(tmp_path) as nodes:
+        await filled(nodes)
+        for node in NODES:
+            metrics = nodes[node].node.metrics
+            assert metrics is not None
+            await metrics.watch.note_ends()
+            await metrics.watch.note_lags()
+        for name in GROUPS:
+            told = [await (await page(nodes[node])).get("group/lags", id=name) for node in NODES]
+            assert sorted(each["records"][-1:] for each in told) == [[], [], [6]]
+            (here,) = [node for node, each in zip(NODES, told, strict=True) if not each["why"]]
+            assert all(f"node {here}" in each["why"] for each in told if each["why"])
+
+
 async def test_records_of_all_nodes_are_told_as_they_come_and_no_other_node_is_kept_waiting(tmp_path: Path) -> None:
     async with three(tmp_path) as nodes:
         await filled(nodes)

@@ -12,6 +12,9 @@ from barnabas.broker.http.views.cluster import must_write
 from barnabas.broker.http.views.fetching import EARLIEST, LATEST, offsets
 from barnabas.broker.http.views.given import body, number, text
 from barnabas.broker.http.views.lists import page_of, those
+from barnabas.broker.metrics.lag_history import MOST_GROUPS as MOST_KEPT
+from barnabas.broker.metrics.lag_history import History
+from barnabas.broker.security.operations import DESCRIBE_CLUSTER, DESCRIBE_TOPIC
 from barnabas.broker.workers import Yielder
 from barnabas.wire.codegen import message_codec
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest
@@ -129,6 +132,33 @@ async def one(asker: Asker, broker: Broker, request: Request) -> Response:
             "offsets": await _lags(asker, group),
         }
     )
+
+
+async def lags(asker: Asker, broker: Broker, request: Request) -> Response:
+    """A group's total lag in the last hour: times in ms, and records; or `why` there is none. Query: id."""
+    group = text(request.query, "id")
+    (told,) = (await asker.ask(DescribeGroupsRequest(groups=[group]))).groups
+    check(told.error_code, group, told.error_message)
+    node, history = broker.routing.node_of_group(group), broker.watch.lag_history
+    found = history.of(group)
+    why = ""
+    if node != broker.routing.here:
+        why = f"The lag of the last hour is on the console of node {node}, which coordinates this group."
+    elif found is None:
+        why = (
+            f"The lag of the last hour is kept for {MOST_KEPT:,} groups, and there are more." if history.is_full else ""
+        )
+    elif not _may_see(asker, found):
+        why = "The lag of the last hour includes topics that you may not describe."
+    if found is None or why:
+        return json_answer({"at": [], "records": [], "why": why or "There is no note of this group's lag yet."})
+    return json_answer({"at": found.at.tolist(), "records": found.records.tolist(), "why": ""})
+
+
+def _may_see(asker: Asker, history: History) -> bool:
+    if history.topics is None:  # they are too many to be known
+        return asker.may(DESCRIBE_CLUSTER)
+    return all(asker.may(DESCRIBE_TOPIC, topic) for topic in history.topics)
 
 
 def _assigned(data: bytes) -> list[dict[str, Any]] | None:
