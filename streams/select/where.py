@@ -176,7 +176,7 @@ def main() -> int:
         return 1
     threading.Thread(target=_end_with_input, daemon=True).start()
     os.nice(_NICE)
-    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds))
+    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds + 1))  # SIGXCPU comes first
     resource.setrlimit(resource.RLIMIT_AS, (request.memory, request.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:

@@ -156,6 +156,10 @@ async def test_names_in_backquotes_and_texts_with_quotes(start: Start) -> None:
         assert offsets(await found(running, name="sensors", search="WHERE `my-col` = 'it\\'s'")) == [0]
         assert offsets(await found(running, name="sensors", search="WHERE device = 'Zürich'")) == [1]
         assert offsets(await found(running, name="sensors", search="WHERE device IS NULL")) == [2, 0]
+        await client.create_topic("raw")
+        await produce_all(client, "raw", [b"a  where  b", b"a where b"])
+        assert offsets(await found(running, name="raw", search="'a  where  b' = _value")) == [0]
+        assert offsets(await found(running, name="raw", search="WHERE 'a  where  b' = _value")) == [0]
 
 
 async def test_batches_of_every_size_are_fetched(start: Start) -> None:
@@ -319,6 +323,15 @@ async def test_a_search_ends_at_its_time_and_says_how_far_it_got(
         processes.are_stopped = False
         monkeypatch.undo()
         assert offsets(await found(running, name="sensors", search="WHERE n = 1", cursor=line["cursor"])) == [1]
+
+
+async def test_lines_that_are_left_do_not_prolong_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A visitor who reads slowly would keep a process from others with them."""
+    for seconds, told in ((60.0, {"done": True}), (0.0, None)):
+        monkeypatch.setattr(where, "SEARCH_SECONDS", seconds)
+        process = where._Process({})
+        process._rest = b'{"done": true}\n'
+        assert await process.line() == told
 
 
 async def test_a_search_has_only_so_much_cpu(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ Source: decision 70.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,7 @@ MOST_LINE = 256 << 10
 #: A fetch of one record gets its batch, and what follows in so many bytes.
 _FETCH_BYTES = 16 << 10
 _OF_TOPIC = 1  # the source of a setting that the topic itself has
+_WHERE = re.compile(r"^WHERE(\s+|$)", re.IGNORECASE)
 #: What of the broker's environment a process needs to find Python's modules.
 _KEPT = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
 #: Arrow and C reserve address space for each thread; the search has one.
@@ -156,12 +158,10 @@ def condition_of(text_: str) -> str:
     given = text_.strip()
     if len(given) > MOST_SEARCH:
         raise Refused(400, f"the condition: it has at most {MOST_SEARCH:,} characters")
-    words = given.split(None, 1)
-    if words and words[0].upper() == "WHERE":
-        del words[0]
-    if not words:
+    condition = _WHERE.sub("", given)
+    if not condition:
         raise Refused(400, "the condition: expected one after WHERE, like WHERE amount > 10")
-    return " ".join(words)
+    return condition
 
 
 def _at(places: list[int]) -> Search:
@@ -250,15 +250,18 @@ class _Process:
                 env={**environment, **_ONE_THREAD},
             )
             assert self._process.stdin is not None
-            await self._process.stdin.send_all(msgspec.json.encode(self._asked) + b"\n")
+            with trio.move_on_at(self._deadline):
+                await self._process.stdin.send_all(msgspec.json.encode(self._asked) + b"\n")
         except (OSError, trio.BrokenResourceError) as error:
             raise _Unreadable(f"the process of the search cannot be started: {error}") from None
 
     async def line(self) -> dict[str, Any] | None:
         """The next line of its answer; None if it has reached a bound. Raises _Unreadable if it has failed."""
-        assert self._process is not None
-        assert self._process.stdout is not None
+        if trio.current_time() >= self._deadline:  # also for a visitor who reads so slowly that lines are left
+            return None
         while b"\n" not in self._rest:
+            assert self._process is not None
+            assert self._process.stdout is not None
             with trio.move_on_at(self._deadline) as scope:
                 data = await self._process.stdout.receive_some(MOST_LINE)
                 if not data:
@@ -275,7 +278,7 @@ class _Process:
 
     def _check_status(self, status: int) -> None:
         """Raises _Unreadable if it ended for another reason than the bound of its CPU."""
-        if status not in (-signal.SIGXCPU, -signal.SIGKILL):
+        if status != -signal.SIGXCPU:
             raise _Unreadable(f"the process of the search ended with status {status}")
 
     async def end(self) -> None:
