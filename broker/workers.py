@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 import trio
@@ -17,6 +19,8 @@ COLD_READS = 4
 VALIDATIONS = 2
 # How long a loop runs before other tasks have their turn.
 HOLD_SECONDS = 0.002
+# The most objects that are freed at once, and the most names that are sorted at once.
+PIECE, SORTED_AT_ONCE = 500, 5000
 
 
 #: The client's name for work of the broker itself.
@@ -114,3 +118,28 @@ class Yielder:
         if time.perf_counter() > self._until:
             await trio.lowlevel.checkpoint()
             self._until = time.perf_counter() + HOLD_SECONDS
+
+
+async def let_go(rows: list[Any]) -> None:
+    """Empty a long list in pieces: to free a hundred thousand objects at once takes some 30 ms."""
+    yielder = Yielder()
+    while rows:
+        del rows[-PIECE:]
+        await yielder()
+
+
+async def in_order(names: Iterable[str]) -> list[str]:
+    """`sorted(names)`, in pieces."""
+    yielder, pieces = Yielder(), []
+    given = iter(names)
+    while piece := list(islice(given, SORTED_AT_ONCE)):
+        pieces.append(sorted(piece))
+        await yielder()
+    if len(pieces) < 2:
+        return pieces[0] if pieces else []
+    found = []
+    for name in heapq.merge(*pieces):
+        found.append(name)
+        if not len(found) % 64:
+            await yielder()
+    return found

@@ -52,9 +52,16 @@ async def handle(
                 vnodes.append(vnode)
             await yielder()
     # A partition that was not used since the start is not opened for this: the size of its files counts.
-    closed = [vnode for vnode in vnodes if not vnode.loaded]
+    closed = []
+    for vnode in vnodes:
+        if not vnode.loaded:
+            closed.append(vnode)
+        await yielder()
     stored, (total, usable) = await trio.to_thread.run_sync(_look, data_dir, closed)
-    sizes = dict(zip(closed, stored, strict=True))
+    sizes: dict[Vnode, int | None] = {}
+    for vnode, size in zip(closed, stored, strict=True):
+        sizes[vnode] = size
+        await yielder()
     topics: dict[str, DescribeLogDirsTopic] = {}
     for vnode in vnodes:
         size = vnode.size_bytes if vnode.loaded else sizes.get(vnode)
@@ -69,7 +76,7 @@ async def handle(
         total_bytes=total,
         usable_bytes=usable,
     )
-    return LargeResponse(DescribeLogDirsResponse(results=[result]))
+    return LargeResponse(DescribeLogDirsResponse(results=[result]), owned=[result.topics])
 
 
 def _look(data_dir: DataDir, vnodes: list[Vnode]) -> tuple[list[int | None], tuple[int, int]]:

@@ -30,7 +30,7 @@ from barnabas.broker.security.operations import (
     NOT_ASKED,
 )
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.workers import Yielder
+from barnabas.broker.workers import Yielder, in_order
 from barnabas.wire.acls import ResourceType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.metadata import (
@@ -44,7 +44,7 @@ from barnabas.wire.types import ZERO_UUID, replace
 
 # An answer about more partitions yields to others while it is made, after each piece.
 PARTITIONS_AT_ONCE, PARTITIONS_IN_A_PIECE = 1000, 500
-# So does an answer for which the authorizer is asked about more topics.
+# So does an answer about all topics, if there are more.
 TOPICS_AT_ONCE = 1000
 #: Name and id; one of them is set.
 Asked = tuple[str | None, bytes]
@@ -65,7 +65,7 @@ def handle(
     known = topics.metadata.topics
     found: list[Found]
     if everything:
-        if context.connection.authorizer is not None and len(known) > TOPICS_AT_ONCE:
+        if len(known) > TOPICS_AT_ONCE:
             return _all_allowed_slowly(context, request, topics, nodes)
         found = [known[name] for name in sorted(known) if context.may(DESCRIBE_TOPIC, name, quiet=True)]
     else:
@@ -103,7 +103,8 @@ async def _answer_slowly(
             answers.append(_topic(topic, partitions))
         else:
             answers.append(topic)
-    return LargeResponse(_answer(context, request, nodes, answers))
+    made = _answer(context, request, nodes, answers)
+    return LargeResponse(made, owned=[answers, made.topics])
 
 
 async def _create_and_answer(
@@ -143,8 +144,9 @@ async def _all_allowed_slowly(
     """The answer about all topics that the client may see."""
     yielder = Yielder()
     found: list[Found] = []
-    for name, topic in sorted(topics.metadata.topics.items()):
-        if context.may(DESCRIBE_TOPIC, name, quiet=True):
+    for name in await in_order(list(topics.metadata.topics)):
+        topic = topics.metadata.topics.get(name)
+        if topic is not None and context.may(DESCRIBE_TOPIC, name, quiet=True):
             found.append(topic)
         await yielder()
     return await _answer_slowly(context, request, topics, nodes, found, True)

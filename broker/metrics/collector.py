@@ -39,7 +39,7 @@ from barnabas.broker.net.connections import Connections
 from barnabas.broker.nodes import Nodes
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.fetch_sessions import FetchSessions
-from barnabas.broker.workers import Yielder
+from barnabas.broker.workers import Yielder, in_order
 from barnabas.groupcoord.transactions.state import Status
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.vnode import Vnode
@@ -293,7 +293,10 @@ class Collector:
     async def _logs(self, to: Families) -> None:
         metadata, data_dir = self._from.metadata, self._from.data_dir
         figures, offline = await self._figures()
-        count = sum(len(topic.partitions) for topic in metadata.topics.values())
+        yielder, count = Yielder(), 0
+        for topic in list(metadata.topics.values()):
+            count += len(topic.partitions)
+            await yielder()
         to.gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics.").add([], len(metadata.topics))
         to.gauge("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions of all topics.").add([], count)
         for name, text in (
@@ -319,9 +322,11 @@ class Collector:
         by_topic: Counter[str] = Counter()
         for each in figures:
             by_topic[each.topic] += each.size
+            await yielder()
         disk = to.gauge("barnabas_topic_size_bytes", "Bytes of a topic's logs.", ["topic"])
-        for name, size in sorted(by_topic.items()):
-            disk.add([name], size)
+        for name in await in_order(by_topic):
+            disk.add([name], by_topic[name])
+            await yielder()
         total, usable = await trio.to_thread.run_sync(data_dir.disk_space)
         to.gauge("barnabas_disk_size_bytes", "Size of the data directory's disk.").add([], total)
         to.gauge("barnabas_disk_free_bytes", "Free space of the data directory's disk for the broker.").add([], usable)
@@ -344,12 +349,23 @@ class Collector:
     async def _figures(self) -> tuple[list[PartitionFigures], int]:
         """The figures of all partitions except the metadata log, and how many are offline. Opens no log."""
         yielder = Yielder()
-        vnodes = [vnode for vnode in self._from.data_dir.vnodes.values() if vnode.topic != METADATA_TOPIC]
-        self._stored = {vnode: self._stored[vnode] for vnode in vnodes if vnode in self._stored and not vnode.loaded}
-        closed = [vnode for vnode in vnodes if not vnode.loaded and vnode not in self._stored]
+        vnodes, closed = [], []
+        stored: dict[Vnode, int] = {}
+        for vnode in list(self._from.data_dir.vnodes.values()):
+            if vnode.topic != METADATA_TOPIC:
+                vnodes.append(vnode)
+                if not vnode.loaded and vnode in self._stored:
+                    stored[vnode] = self._stored[vnode]
+                elif not vnode.loaded:
+                    closed.append(vnode)
+            await yielder()
+        self._stored = stored
         if closed:
             sizes = await trio.to_thread.run_sync(lambda: [vnode.stored_bytes() for vnode in closed])
-            self._stored.update((vnode, size) for vnode, size in zip(closed, sizes, strict=True) if size is not None)
+            for vnode, size in zip(closed, sizes, strict=True):
+                if size is not None:
+                    stored[vnode] = size
+                await yielder()
         figures, offline = [], 0
         for vnode in vnodes:
             offline += vnode.error is not None

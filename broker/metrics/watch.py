@@ -105,7 +105,9 @@ class Watch:
         """
         yielder = Yielder()
         seen: dict[Vnode, tuple[int, int]] = {}
+        names = set()
         for vnode in list(self._data_dir.vnodes.values()):
+            names.add(vnode.topic)
             if vnode.loaded:
                 now = seen[vnode] = vnode.appended
                 before = self._last.get(vnode, (0, 0))
@@ -118,7 +120,6 @@ class Watch:
                     self.total = Appended(self.total.bytes + size, self.total.records + records)
             await yielder()
         self._last = seen
-        names = {topic for topic, _ in self._data_dir.vnodes}
         for name in [name for name in self._bytes if name not in names]:
             del self._bytes[name], self._records[name]
         return {name: Appended(size, self._records[name]) for name, size in self._bytes.items()}

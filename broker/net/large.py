@@ -9,14 +9,14 @@ one visible difference: an element that is named twice is noticed within a piece
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import trio
 
 from barnabas.broker.net.delayed_response import DelayedResponse
 from barnabas.broker.registry import Answer, Context, Endpoint
-from barnabas.broker.workers import Turns, Yielder
+from barnabas.broker.workers import Turns, Yielder, let_go
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.types import Message, SizedChunk, replace
 
@@ -98,8 +98,11 @@ def most_elements(key: int, name: str, version: int) -> int:
 class LargeResponse:
     """An answer that takes long to encode, perhaps in pieces that are joined to one answer."""
 
-    def __init__(self, message: Message, *more: Message, path: tuple[str, ...] = ()) -> None:
-        self._messages, self._path = [message, *more], path
+    def __init__(
+        self, message: Message, *more: Message, path: tuple[str, ...] = (), owned: Sequence[list[Any]] = ()
+    ) -> None:
+        """`owned` are long lists of the message that nobody else uses: they are emptied when it is encoded."""
+        self._messages, self._path, self._owned = [message, *more], path, owned
 
     @property
     def message(self) -> Message:
@@ -112,6 +115,8 @@ class LargeResponse:
         context.settle()
         chunks = await turns.run(context.client, context.paid(lambda: endpoint.encode(self.message, context)))
         context.settle_rest()
+        for rows in self._owned:
+            await let_go(rows)
         return chunks
 
 

@@ -13,6 +13,7 @@ from barnabas.broker.tests.client import Client, batch_of, frame_of
 from barnabas.broker.tests.conftest import Start
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
+from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest
 from barnabas.wire.messages.describe_groups import DescribeGroupsRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -200,3 +201,14 @@ async def test_others_are_answered_while_long_ids_are_hashed(
                 await honest.ask(ApiVersionsRequest())
                 answers += 1
         assert min(seen.values()) < max(seen.values())
+
+
+async def test_an_answer_about_more_topics_than_are_freed_at_once_is_whole(start: Start) -> None:
+    async with start() as running, await running.client() as client:
+        for first in range(0, 1200, 400):
+            topics = [CreatableTopic(f"t{n:04}", 1, 1) for n in range(first, first + 400)]
+            answer = await client.ask(CreateTopicsRequest(topics=topics))
+            assert not any(each.error_code for each in answer.topics)
+        for version in (9, 12):  # at version 9 the handler makes a list of its own
+            told = await client.ask(MetadataRequest(topics=None), version)
+            assert [each.name for each in told.topics] == [f"t{n:04}" for n in range(1200)]

@@ -16,7 +16,7 @@ from barnabas.broker.settings.keys import (
     SOURCE_STATIC,
     SOURCE_TOPIC,
 )
-from barnabas.broker.workers import Yielder
+from barnabas.broker.workers import Yielder, let_go
 from barnabas.wire import KAFKA_VERSION
 from barnabas.wire.messages.describe_cluster import DescribeClusterRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -75,6 +75,8 @@ async def overview(asker: Asker, broker: Broker, request: Request, started_ms: i
     }
     if dirs:
         told |= {"uptime_ms": broker.clock.wall_ms() - started_ms, **await _of_operator(broker, dirs)}
+    for rows in (topics, *(each.topics for each in dirs)):
+        await let_go(rows)
     return json_answer(told)
 
 

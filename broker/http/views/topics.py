@@ -17,6 +17,7 @@ from barnabas.broker.http.views.fetching import EARLIEST, LATEST, log_dirs, offs
 from barnabas.broker.http.views.given import number, text
 from barnabas.broker.http.views.lists import page_of, those
 from barnabas.broker.security.operations import DESCRIBE_TOPIC_CONFIGS
+from barnabas.broker.workers import let_go
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.messages.list_groups import ListGroupsRequest
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
@@ -82,7 +83,10 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
         }
         for topic in page
     ]
-    return json_answer({"topics": rows, "matched": len(found), "total": len(known), "start": start})
+    told = json_answer({"topics": rows, "matched": len(found), "total": len(known), "start": start})
+    for those_ in (answer.topics, known, found):
+        await let_go(those_)
+    return told
 
 
 async def _sizes(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[str, Sizes]:
