@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from barnabas.client.cluster import MOVED, Cluster
 from barnabas.client.errors import ClientError, check
@@ -17,12 +17,15 @@ from barnabas.wire.messages.list_offsets import (
 
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+#: The most partitions of a request. A broker that opens a log for each of them needs seconds for 10,000.
+MOST_ASKED = 10_000
 
 
 def list_offsets(
     cluster: Cluster, keys: Iterable[TopicPartition], special: int, *, isolation: int = READ_COMMITTED
 ) -> dict[TopicPartition, int]:
-    """The offset for a special value or a timestamp (ms) in each partition, with one request to each leader.
+    """The offset for a special value or a timestamp (ms) in each partition, with a request to each leader for up to
+    `MOST_ASKED` partitions.
 
     If a leader has moved, the new one is looked up. Raises ClientError.
     """
@@ -54,14 +57,25 @@ def list_offsets(
 def _ask(
     cluster: Cluster, leader: int, topics: dict[str, list[int]], special: int, isolation: int
 ) -> Iterator[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[
-            ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=special) for partition in partitions])
-            for topic, partitions in topics.items()
-        ],
-    )
-    for answer in cluster.broker(leader).ask(request, ListOffsetsResponse).topics:
-        for part in answer.partitions:
-            yield (answer.name, part.partition_index), part
+    for piece in _pieces(topics):
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[
+                ListOffsetsTopic(topic, [ListOffsetsPartition(index, timestamp=special) for index in partitions])
+                for topic, partitions in piece.items()
+            ],
+        )
+        for answer in cluster.broker(leader).ask(request, ListOffsetsResponse).topics:
+            for part in answer.partitions:
+                yield (answer.name, part.partition_index), part
+
+
+def _pieces(topics: Mapping[str, Sequence[int]]) -> Iterator[dict[str, list[int]]]:
+    """The same partitions in pieces of at most `MOST_ASKED`."""
+    keys = [(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+    for start in range(0, len(keys), MOST_ASKED):
+        piece: dict[str, list[int]] = {}
+        for topic, partition in keys[start : start + MOST_ASKED]:
+            piece.setdefault(topic, []).append(partition)
+        yield piece

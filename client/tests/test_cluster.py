@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from barnabas.client import offsets
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError, LostError, NoLeaderError, RefusedError, UnknownFateError
 from barnabas.client.offsets import LATEST, list_offsets
@@ -98,6 +99,15 @@ def test_each_leader_is_asked_once_for_all_of_its_partitions(two: Two) -> None:
     assert two.one.asked(MetadataRequest) == 1, "what is known of leaders is kept"
     list_offsets(two.cluster, asked, LATEST)
     assert two.one.asked(MetadataRequest) == 1
+
+
+def test_many_partitions_are_asked_for_in_pieces(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that opens a log for each of 100,000 partitions would need longer than a client waits."""
+    monkeypatch.setattr(offsets, "MOST_ASKED", 3)
+    two.leaders["t"] = dict.fromkeys(range(7), 1)
+    asked = [("t", partition) for partition in range(7)]
+    assert list_offsets(two.cluster, asked, LATEST) == dict.fromkeys(asked, 1)
+    assert two.one.asked(ListOffsetsRequest) == 3
 
 
 def test_a_leader_that_has_moved_is_looked_for_and_the_others_are_not_asked_again(two: Two) -> None:
