@@ -21,20 +21,21 @@ from barnabas.broker.between.secret import read_secret
 from barnabas.wire.types import Message
 
 T = TypeVar("T")
-# How soon a node that is away is tried again: it takes this long, or longer, to come back.
-_FIRST_RETRY_SECONDS, _TOLD_SECONDS, _MOST_SECONDS = 0.02, 0.32, 0.5
+# How soon a node that is away is tried again: it takes this long, or longer, to come back. And when that is told.
+_FIRST_RETRY_SECONDS, _MOST_SECONDS, _TOLD_SECONDS = 0.02, 0.5, 0.3
 #: Requests of one API that are under way to one node at a time.
 AT_ONCE = 8
 
 
 async def reached(connect: Callable[[], Awaitable[T]], away: Callable[[Unreachable], None]) -> T:
     """What `connect` gives, once the node can be reached; `away` hears once why it cannot, if that lasts."""
-    wait = _FIRST_RETRY_SECONDS
+    wait, began, told = _FIRST_RETRY_SECONDS, trio.current_time(), False
     while True:
         try:
             return await connect()
         except Unreachable as error:
-            if wait == _TOLD_SECONDS:
+            if not told and trio.current_time() - began >= _TOLD_SECONDS:
+                told = True
                 away(error)
             await trio.sleep(wait)
             wait = min(2 * wait, _MOST_SECONDS)
@@ -96,7 +97,7 @@ class Channels:
         """A connection to a node, for who asks one request after the other. Raises Unreachable."""
         port = self._membership.port_of(node)
         if port is None:
-            raise Unreachable(f"node {node} has not said where it is")
+            raise Unreachable(f"nodes/{node}/address does not say where node {node} is")
         return await Channel.open(port, partial(read_secret, self._membership.data_dir), self._who)
 
     async def close(self) -> None:

@@ -47,18 +47,23 @@ class Membership:
     @property
     def is_beginning(self) -> bool:
         """Whether the owner has let no node ask it since the supervisor began: then nobody has a partition open."""
-        return self.port_of(self.owner) is None
+        return not (self.folder(self.owner) / _ADDRESS).exists()
 
     def folder(self, node: int) -> Path:
         """What a node has for itself in the data directory."""
         return self.data_dir / FOLDER / str(node)
 
     def is_running(self, node: int) -> bool:
-        """Whether the process of a node holds its lock. The kernel gives it free when it has ended, however it did."""
+        """Whether the process of a node holds its lock. The kernel gives it free when it has ended, however it did.
+
+        True where that cannot be looked at, as without a free descriptor.
+        """
         try:
             fd = os.open(self.folder(node) / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError:
+            return True
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -76,7 +81,7 @@ class Membership:
         os.replace(fresh, file)
 
     def port_of(self, node: int) -> int | None:
-        """Where a node has said that it is; None if it has not."""
+        """Where a node has said that it is; None if it has not, or its file is damaged."""
         try:
             return int((self.folder(node) / _ADDRESS).read_text())
         except (OSError, ValueError):

@@ -26,5 +26,5 @@ def make_secret(data_dir: Path) -> None:
 
 
 def read_secret(data_dir: Path) -> str:
-    """Raises OSError."""
+    """Raises OSError, and ValueError for what is no text."""
     return (data_dir / FOLDER / _FILE).read_text()

@@ -31,6 +31,7 @@ from barnabas.broker.metadata.image import Listener as MetadataListener
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net import listening
+from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.listening import Bound
 from barnabas.broker.parts import Parts
 from barnabas.broker.registry import Answer, Api, Context
@@ -54,7 +55,7 @@ class Together:
         listener = Listener(NODES, "127.0.0.1", 0, Protocol.SASL_PLAINTEXT)
         try:
             self._secret = read_secret(membership.data_dir)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"the nodes of {membership.data_dir} have no secret: {error}") from None
         self.bound = [Bound(listener, listening.bind_one(listener, config))]
         self.channels: Channels = parts.add(Channels(membership))
@@ -64,6 +65,7 @@ class Together:
             self._followers.others = [node for node in membership.ids if node != membership.node_id]
             self._followers.is_running = membership.is_running
         self.following: Following | None = None
+        self._is_loaded = False
         #: What hears of changes of the metadata.
         self.listeners: list[MetadataListener] = []
 
@@ -106,9 +108,21 @@ class Together:
 
     def around(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
         """What serves an API on this node."""
-        if self.membership.owns:
-            return self._followers.serve(api, handle)
-        return self.owner.hand_on(api, handle)
+        if not self.membership.owns:
+            return self.owner.hand_on(api, handle)
+        if api.name == "WriteTxnMarkers":
+            return self._once_loaded(handle)
+        return self._followers.serve(api, handle)
+
+    def _once_loaded(self, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
+        """The owner lets other nodes ask before it has loaded what it leads: until then it is away for markers."""
+
+        def serve(context: Context, request: Any) -> Answer:
+            if not self._is_loaded:
+                raise Disconnected("this node is loading the partitions that it leads")
+            return handle(context, request)
+
+        return serve
 
     # --- the start ----------------------------------------------------------------------------------------------------
 
@@ -129,7 +143,11 @@ class Together:
         self.membership.announce(sockets[0].getsockname()[1])
 
     async def join(self, nursery: trio.Nursery, identity: Identity) -> None:
-        """Follow the owner, and be told of to clients. Raises ConfigError if the owner does not take this node."""
+        """What this node leads is loaded: follow the owner, and be told of to clients.
+
+        Raises ConfigError if the owner does not take this node.
+        """
+        self._is_loaded = True
         addresses = {bound.name: identity.advertised(bound.name) for bound in identity.bound}
         if self.following is None:
             await self._registration.register(identity.node_id, addresses, identity.rack)

@@ -4,7 +4,8 @@
 
 A node has one request of ours at a time, so markers that come meanwhile are one request, too. Where a partition is led
 is looked up when its marker is written and again before it is sent; a marker that fails is told, and its transaction's
-completion writes it anew.
+completion writes it anew. A node that is away is tried again at least each half second, so its markers are written soon
+after it is back.
 
 - That a partition is gone only this node's own image says. A node that lags, or has just started, may say of any
   partition that it is not there.
@@ -20,9 +21,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
+from barnabas.broker.between.channels import reached
 from barnabas.broker.between.peers import Peers, Unreachable
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.workers import Workers
@@ -81,19 +83,26 @@ class MarkerRouter:
     async def _send(self, node: int, waiting: deque[Waiting]) -> None:
         """Send to a node until nothing waits for it."""
         while waiting:
-            sent = list(self._next(node, waiting))
-            if not sent:
-                continue
-            answer: WriteTxnMarkersResponse | None = None
-            request = _request(sent)
-            with suppress(Unreachable):
-                answer = await self._peers.ask(node, request)
-            if answer is None:
-                log.warning("node %d did not answer: %d markers of transactions will be sent again", node, len(sent))
-            codes = {} if answer is None else _codes(request, answer)
-            for each in sent:
-                self._answered(each, codes.get((each.marker, each.new_epoch, each.where)))
+            await reached(partial(self._send_some, node, waiting), partial(self._tell_away, node, waiting))
         del self._waiting[node]
+
+    async def _send_some(self, node: int, waiting: deque[Waiting]) -> None:
+        """Send one request, if there is anything to send. Raises Unreachable; then all that was in it waits again."""
+        sent = list(self._next(node, waiting))
+        if not sent:
+            return
+        request = _request(sent)
+        try:
+            answer: WriteTxnMarkersResponse = await self._peers.ask(node, request)
+        except Unreachable:
+            waiting.extendleft(reversed(sent))
+            raise
+        codes = _codes(request, answer)
+        for each in sent:
+            self._answered(each, codes.get((each.marker, each.new_epoch, each.where)))
+
+    def _tell_away(self, node: int, waiting: deque[Waiting], error: Unreachable) -> None:
+        log.warning("node %d is away: %d markers of transactions wait for it: %s", node, len(waiting), error)
 
     def _next(self, node: int, waiting: deque[Waiting]) -> Iterator[Waiting]:
         """What is sent next, of what is still to be sent there."""
@@ -107,7 +116,7 @@ class MarkerRouter:
                 self._answered(each, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _answered(self, each: Waiting, code: ErrorCode | None) -> None:
-        """Tell what became of a marker; None for one without an answer."""
+        """Tell what became of a marker; None for one that the answer does not name."""
         if not self._partitions.exists(*each.where):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif code is None:
