@@ -121,6 +121,7 @@ DAMAGES = {
     "address text": ("1/address", b"localhost:9092\n", UNKNOWN),
     "address bytes": ("1/address", b"\xff\xfe\x00", UNKNOWN),
     "address no port": ("1/address", b"99999\n", "no node listens on port 99999"),
+    "address huge": ("1/address", b"9" * 40, "no node listens on port 9999"),
     "address of nobody": ("1/address", b"1\n", "no node listens on port 1"),
     "secret missing": ("secret", None, "there is no secret"),
     "secret empty": ("secret", b"", "the node does not let us in"),

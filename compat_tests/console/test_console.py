@@ -151,6 +151,7 @@ def test_a_group_is_moved_after_a_preview(shop: Shown, browser: Browser) -> None
     browser.click_text("Delete group")
     browser.click_text("Delete group", "dialog button")
     browser.until(f"{TITLE} === 'Consumer groups'")
+    browser.until("document.querySelector('tbody')")
     assert "moved" not in browser.run("document.querySelector('tbody').innerText").split()
 
 

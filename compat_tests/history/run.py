@@ -32,7 +32,14 @@ from compat_tests.history.clients import (
     Values,
     read_to_end,
 )
-from compat_tests.history.faults import KINDS, NODE_KINDS, Faults, ShiftedBarnabas, ShiftedNodes
+from compat_tests.history.faults import (
+    KINDS,
+    NODE_KINDS,
+    NODE_KINDS_AND_FULL_DISK,
+    Faults,
+    ShiftedBarnabas,
+    ShiftedNodes,
+)
 from compat_tests.history.moves import Mover
 from compat_tests.nodes.broker import Nodes
 from compat_tests.waiting import until
@@ -181,7 +188,8 @@ def main() -> int:
             print(f"no small disk, and so no full one: {reason}")
         try:
             with server:
-                kinds = NODE_KINDS if args.processes > 1 else KINDS
+                several = NODE_KINDS if reason else NODE_KINDS_AND_FULL_DISK
+                kinds = several if args.processes > 1 else KINDS
                 ops, result = make_history(
                     server, args.seed, args.seconds, kinds=() if args.quiet else kinds, most_kills=args.kills
                 )
@@ -195,7 +203,7 @@ def main() -> int:
         print(line)
     for line in result.log_errors[:20]:
         print(line)
-    errors = result.log_errors if args.processes > 1 else []  # of several nodes none has a full disk
+    errors = result.log_errors if args.processes > 1 else []
     return 1 if result.anomalies or result.failures or errors else 0
 
 
