@@ -95,7 +95,10 @@ class Channels:
 
     async def open(self, node: int) -> Channel:
         """A connection to a node, for who asks one request after the other. Raises Unreachable."""
-        port = self._membership.port_of(node)
+        try:
+            port = self._membership.port_of(node)
+        except OSError as error:
+            raise Unreachable(str(error)) from None
         if port is None:
             raise Unreachable(f"nodes/{node}/address does not say where node {node} is")
         return await Channel.open(port, partial(read_secret, self._membership.data_dir), self._who)

@@ -81,10 +81,10 @@ class Membership:
         os.replace(fresh, file)
 
     def port_of(self, node: int) -> int | None:
-        """Where a node has said that it is; None if it has not, or its file is damaged."""
+        """Where a node has said that it is; None if it has not, or its file is damaged. Raises OSError."""
         try:
             return int((self.folder(node) / _ADDRESS).read_text())
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
 
 
