@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache_kafka import free_ports
+from compat_tests.broker_process import Barnabas, following_free_ports
 from compat_tests.conftest import NewServer
 from compat_tests.tools import kafka_python_source, missing
 
@@ -38,7 +38,7 @@ SETTINGS = {"num.partitions": "4", "node.id": "0", "group.min.session.timeout.ms
 def test_own_suite(new_server: NewServer, tmp_path: Path) -> None:
     if reason := missing("kafka-python-source"):
         pytest.skip(reason)
-    (port,) = free_ports(1)
+    port = following_free_ports(Barnabas.processes)
     server = new_server({**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}, port)
     source = kafka_python_source()
     shutil.copy(HERE / "service.py", source / "test" / "service.py")
