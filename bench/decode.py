@@ -3,7 +3,7 @@
     python -m bench.decode [--records 1000000] [--rounds 5] [--json FILE]
 
 Records of about 180 bytes on the wire (key and JSON value), decoded from memory to the columns key, value, offset and
-timestamp. The best of the rounds is reported: other work on the machine only ever makes it slower.
+timestamp. The result is the best round: other work on the machine can only make a round slower.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHUNK = 4 << 20
 
 
 def log_of(count: int, batch_bytes: int, codec: int) -> tuple[bytes, int]:
-    """At least `count` records in batches of about `batch_bytes` uncompressed bytes, and how many they are."""
+    """At least `count` records in batches of about `batch_bytes` uncompressed bytes, and the number of records."""
     each = max(1, batch_bytes // 180)
     batches = []
     for start in range(0, count, each):
@@ -42,7 +42,7 @@ def log_of(count: int, batch_bytes: int, codec: int) -> tuple[bytes, int]:
 
 
 def seconds(backend: Backend, data: bytes, rounds: int) -> float:
-    """The quickest of `rounds` passes over `data`."""
+    """The seconds of the fastest of `rounds` passes over `data`."""
     best = float("inf")
     for _ in range(rounds):
         began = time.perf_counter()

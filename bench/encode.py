@@ -2,8 +2,8 @@
 
     python -m bench.encode [--records 1000000] [--rounds 5] [--json FILE]
 
-Rows with a key of 8 bytes and a value of 100 or 180, in Arrow batches of 16,384 rows. The best of the rounds is
-reported: other work on the machine only ever makes it slower.
+Rows with a key of 8 bytes and a value of 100 or 180, in Arrow batches of 16,384 rows. The result is the best round:
+other work on the machine can only make a round slower.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = 16_384
 
 
 def rows_of(value_bytes: int) -> pa.RecordBatch:
-    """`ROWS` rows, as a query over JSON records makes them."""
+    """`ROWS` rows, like those of a query over JSON records."""
     return pa.record_batch(
         {
             "offset": pa.array(range(ROWS), pa.int64()),
@@ -36,7 +36,7 @@ def rows_of(value_bytes: int) -> pa.RecordBatch:
 
 
 def rate(rows: pa.RecordBatch, records: int, rounds: int, max_bytes: int, codec: CompressionType) -> float:
-    """Records a second in the quickest of `rounds` passes over about `records` records."""
+    """Records a second in the fastest of `rounds` passes over about `records` records."""
     best = 0.0
     passes = max(1, records // ROWS)
     for _ in range(rounds):

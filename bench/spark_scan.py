@@ -4,9 +4,10 @@
 
 Records of about 180 bytes on the wire with a JSON value, in batches of 256 KiB and 2 partitions, are written to a
 temporary directory without a broker. `offset` and `full rows` go to Spark's noop sink; `typed json` is parsed in the
-worker and grouped by device. Where its jars can be had, Spark's own Kafka connector does the same beside it, with the
-same records in Apache Kafka; it parses with from_json. Each way has a JVM of its own, as what that has compiled for
-another job makes it slower. The best of the rounds is reported: other work on the machine only ever makes it slower.
+worker and grouped by device. If its jars can be downloaded, Spark's own Kafka connector does the same for comparison,
+with the same records in Apache Kafka; it parses with from_json. Each way has a JVM of its own, as code that a JVM has
+compiled for another job makes it slower. The result is the best round: other work on the machine can only make a round
+slower.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SEGMENT_BYTES = 256 << 20
 
 
 def fill(path: Path, records: int, codec: int) -> int:
-    """Write at least `records` records to the topic `t`; gives how many, all parts of the same size."""
+    """Write at least `records` records to the topic `t`, the same number to each partition; returns the number."""
     write_properties(Io(), str(path / "meta.properties"), {"version": "1", "cluster.id": "bench", "node.id": "1"})
     batches, each, count = batches_of(records, codec)
     for partition in range(PARTITIONS):
@@ -64,7 +65,7 @@ def fill(path: Path, records: int, codec: int) -> int:
 
 
 def batches_of(records: int, codec: int) -> tuple[list[bytes], int, int]:
-    """Different batches, the records in each, and how many are needed in each partition."""
+    """Different batches, the number of records in each, and the number of batches for each partition."""
     each = BATCH_BYTES // 180
     return [_batch(number, each, codec) for number in range(DISTINCT_BATCHES)], each, -(-records // (each * PARTITIONS))
 
@@ -105,7 +106,7 @@ def session(jars: Sequence[str] = ()) -> SparkSession:
 
 
 def ways(spark: SparkSession, path: Path) -> dict[str, Callable[[], object]]:
-    """What is measured, by name."""
+    """The measured functions, by name."""
 
     def frame(schema: str = "", **options: str) -> DataFrame:
         reader = spark.read.format("wal").options(topic="t", **options)
@@ -120,7 +121,7 @@ def ways(spark: SparkSession, path: Path) -> dict[str, Callable[[], object]]:
 
 
 def ways_of_kafka(spark: SparkSession, server: str) -> dict[str, Callable[[], object]]:
-    """The same through Spark's Kafka connector."""
+    """The same functions with Spark's Kafka connector."""
 
     def frame() -> DataFrame:
         options = {"kafka.bootstrap.servers": server, "subscribe": "t", "minPartitions": "16"}
@@ -139,7 +140,7 @@ WAYS = ("offset column", "full rows", "typed json, grouped")
 
 
 def best_of(rounds: int, way: str, path: Path | None, server: str, jars: Sequence[str]) -> float:
-    """The seconds of the quickest round of one way, over the logs of `path` or the Kafka at `server`."""
+    """The seconds of the fastest round of one way, over the logs of `path` or the Kafka at `server`."""
     spark = session(jars)
     try:
         act = (ways(spark, path) if path is not None else ways_of_kafka(spark, server))[way]
@@ -154,7 +155,7 @@ def best_of(rounds: int, way: str, path: Path | None, server: str, jars: Sequenc
 
 
 def start_kafka(folder: Path, records: int, codec: int) -> tuple[ApacheKafka | None, list[str]]:
-    """Apache Kafka with the same records, and the connector's jars; none, with a line that says why, without them."""
+    """Apache Kafka with the same records, and the connector's jars; if one is missing, neither, and a line says why."""
     try:
         jars = connector()
     except OSError as error:

@@ -155,7 +155,7 @@ class Connection:
         except (OSError, ValueError) as error:
             self.close()
             reason = getattr(error, "reason", None) or error
-            raise LostError(f"{self.address}: no TLS connection ({reason}); is it a listener with TLS?") from None
+            raise LostError(f"{self.address}: no TLS connection ({reason}); does this listener use TLS?") from None
 
     def _log_in(self) -> None:
         """Log in if that is configured. Raises LoginError."""
@@ -177,7 +177,7 @@ class Connection:
                 )
                 if told.error_code:
                     reason = told.error_message or name_of(told.error_code)
-                    raise LoginError(f"{self.address} does not let us in: {reason}")
+                    raise LoginError(f"{self.address} refuses the login: {reason}")
                 lifetime = told.session_lifetime_ms
                 token = tokens.send(told.auth_bytes)
         except StopIteration:

@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
         sys.stderr.write(f"barnabas: {visible(self._told(message))}\n")
         reached = Parser.deepest or self
-        sys.stderr.write(f"'{reached.prog} --help' shows what there is.\n")
+        sys.stderr.write(f"'{reached.prog} --help' lists the commands and options.\n")
         sys.exit(2)
 
     def _told(self, message: str) -> str:
@@ -53,7 +53,9 @@ class Parser(argparse.ArgumentParser):
             given = found["given"].split()[0]
             options = sorted(options_of(Parser.deepest or self))
             near = difflib.get_close_matches(given.partition("=")[0], options, n=1) if given.startswith("-") else []
-            return f"what is {found['given']}? " + (f"Did you mean {near[0]}?" if near else "It has no place here.")
+            return f"what is {found['given']}? " + (
+                f"Did you mean {near[0]}?" if near else "The command does not take it."
+            )
         return message
 
 
@@ -69,8 +71,8 @@ def secure() -> Parser:
         "--command-config",
         metavar="FILE",
         default=argparse.SUPPRESS,
-        help="a client.properties of Kafka, which says how to get in (security.protocol, ssl.*, sasl.*; default: the "
-        f"file that the environment variable {CONFIG} names)",
+        help="a client.properties of Kafka with the login and TLS (security.protocol, ssl.*, sasl.*; default: the "
+        "file that the environment variable {CONFIG} names)",
     )
     return options
 
@@ -85,7 +87,7 @@ def asked() -> Parser:
         dest="server",
         metavar="HOST:PORT[,...]",
         default=argparse.SUPPRESS,
-        help="brokers to ask, of which the first that answers is taken (default: what the environment variable "
+        help="brokers to ask; the first that answers is used (default: what the environment variable "
         f"{SERVERS} names, else {DEFAULT_SERVER})",
     )
     return options
@@ -96,7 +98,7 @@ def shown() -> Parser:
     options = Parser(add_help=False)
     options.add_argument("--json", action="store_true", help="a JSON object on each line, for programs")
     options.add_argument(
-        "--watch", dest="again", action="store_true", help="again every two seconds, until interrupted"
+        "--watch", dest="again", action="store_true", help="repeat every two seconds, until interrupted"
     )
     return options
 

@@ -338,7 +338,7 @@ class Reading:
         if self._version >= BY_ID_SINCE:
             name = self._partitions.topic_name(key.topic_id)
             if name is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         else:
             name = key.topic
         if checked is not None and not by_replica:

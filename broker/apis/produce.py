@@ -398,20 +398,18 @@ class Producing:
         if self._refusal is not None:
             raise self._refusal
         if name is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         if self._denied and name in self._denied:
             raise KafkaError(WRITE_TOPIC.refusal)
         vnode = self._parts.partitions.led(name, index)
         if self._acks == ALL and vnode.topic in self._parts.partitions.without_enough_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is"
-            )
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above 1, the number of replicas")
         if data is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
         if (vnode.topic in self._parts.queries.closed) != self._by_driver:
             raise _refused(self._parts.queries, vnode.topic)
         if len(data) < HEADER_SIZE:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are no record batch")
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are not a record batch")
         attributes = data[ATTRIBUTES_AT]
         if attributes & TRANSACTIONAL and self._transactional_id is None:
             raise KafkaError(

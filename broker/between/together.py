@@ -1,7 +1,7 @@
-"""What a node has besides the parts of a broker of one process: the other nodes, and its place among them.
+"""The parts that only a node among several has: its connections to the others, and its place among them.
 
-owner:  read the metadata -> say who leads what -> let the nodes ask -> load what it leads -> register -> serve
-others: read the metadata of the owner -> load what they lead -> let the nodes ask -> follow -> register -> serve
+owner:  read the metadata -> choose leaders -> let the nodes connect -> load its partitions -> register -> serve
+others: read the owner's metadata -> load their partitions -> let the nodes connect -> follow -> register -> serve
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from barnabas.wire.messages.broker_registration import Listener as Registered
 
 
 class Together:
-    """A node among others."""
+    """A node among several."""
 
     def __init__(self, membership: Membership, config: BrokerConfig, parts: Parts, log: EventLog) -> None:
-        """Binds the listener of the nodes. Raises ConfigError if it cannot, or nobody has made a secret."""
+        """Binds the listener for the nodes. Raises ConfigError if that fails, or if there is no secret."""
         self.membership, self._parts, self._log = membership, parts, log
         listener = Listener(NODES, "127.0.0.1", 0, Protocol.SASL_PLAINTEXT)
         try:
@@ -66,11 +66,11 @@ class Together:
             self._followers.is_running = membership.is_running
         self.following: Following | None = None
         self._is_loaded = False
-        #: What hears of changes of the metadata.
+        #: Listeners for changes of the metadata.
         self.listeners: list[MetadataListener] = []
 
     def make_topics(self) -> TopicManager:
-        """The part that changes topics, or has the owner change them."""
+        """The part that changes topics, or asks the owner to change them."""
         if not self.membership.owns:
             followed = self._parts.make(FollowedTopics)
             followed.owner = self.owner
@@ -85,7 +85,7 @@ class Together:
         await call()
 
     def make_producer_ids(self) -> ProducerIds:
-        """The part that gives producer ids."""
+        """The part that allocates producer ids."""
         if self.membership.owns:
             return self._parts.make(ProducerIds)
         followed = self._parts.make(FollowedProducerIds)
@@ -93,7 +93,7 @@ class Together:
         return followed
 
     def assemble(self, authentication: Authentication, transactions: Transactions) -> None:
-        """The parts that stand on those of a broker."""
+        """Make the parts that need the parts of a broker."""
         parts = self._parts
         transactions.connect(self.channels)
         parts.add(self.membership)
@@ -107,7 +107,7 @@ class Together:
             self.listeners.append(self._cleaning)
 
     def around(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
-        """What serves an API on this node."""
+        """The handler that serves an API on this node."""
         if not self.membership.owns:
             return self.owner.hand_on(api, handle)
         if api.name == "WriteTxnMarkers":
@@ -115,7 +115,7 @@ class Together:
         return self._followers.serve(api, handle)
 
     def _once_loaded(self, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
-        """The owner lets other nodes ask before it has loaded what it leads: until then it is away for markers."""
+        """A handler that ends the connection until the owner has loaded its partitions: it accepts nodes before."""
 
         def serve(context: Context, request: Any) -> Answer:
             if not self._is_loaded:
@@ -136,16 +136,16 @@ class Together:
             yield METADATA_TOPIC, 0
 
     def ask_me(self) -> None:
-        """From now on other nodes can connect. Raises OSError."""
+        """Let other nodes connect from now on. Raises OSError."""
         sockets = self.bound[0].sockets
         for sock in sockets:
             sock.listen(100)
         self.membership.announce(sockets[0].getsockname()[1])
 
     async def join(self, nursery: trio.Nursery, identity: Identity) -> None:
-        """What this node leads is loaded: follow the owner, and be told of to clients.
+        """This node's partitions are loaded: follow the owner, and register this node for clients.
 
-        Raises ConfigError if the owner does not take this node.
+        Raises ConfigError if the owner refuses it.
         """
         self._is_loaded = True
         addresses = {bound.name: identity.advertised(bound.name) for bound in identity.bound}
@@ -166,17 +166,17 @@ class Together:
                 answer = await self.owner.ask(request)
                 nursery.start_soon(self._cleaning.run)
                 break
-            except Unreachable:  # it went away meanwhile: what it has not written down, it writes now
+            except Unreachable:  # the owner has ended: ask again, in case the registration was lost
                 continue
         if answer.error_code:
             raise ConfigError(f"the owner of the metadata refuses this node: {ErrorCode(answer.error_code).name}")
 
     def ready(self, handlers: Any, authorizer: Any) -> None:
-        """What other nodes hand on for their clients is carried out from now on."""
+        """Carry out the requests that other nodes hand on, from now on."""
         self._desk.ready(handlers, authorizer)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the connections to other nodes."""
         if self.following is not None:
             await self.following.close()
         await self.channels.close()

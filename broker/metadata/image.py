@@ -206,7 +206,7 @@ class MetadataImage:
                 except StorageError:
                     if vnode.error is not None:
                         raise
-        raise StorageError("it cannot be mended")
+        raise StorageError("it cannot be repaired")
 
     def begin_with(self, snapshots: Snapshots, tell: Tell | None = None) -> int:
         """Forget all, and apply the newest whole snapshot, if there is one; gives the offset where the log goes on."""
@@ -223,7 +223,7 @@ class MetadataImage:
             if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:
                 raise StorageError(
                     f"the metadata log in {vnode.place} has offsets {vnode.log_start_offset} to "
-                    f"{vnode.log_end_offset}, and does not go on where {snapshot.name} ends"
+                    f"{vnode.log_end_offset}, and does not continue where {snapshot.name} ends"
                 )
             for record in records:
                 self.apply(record)

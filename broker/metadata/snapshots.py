@@ -74,7 +74,7 @@ class MetadataSnapshots(Listener):
                 why: object = None
                 try:
                     if await self.take() is None:
-                        why = "something of what was removed may be left"
+                        why = "something of a removed topic may be left"
                 except (KafkaError, OSError) as error:
                     why = error
                 if why is not None:

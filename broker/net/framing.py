@@ -112,7 +112,7 @@ class Framing:
             if not 0 <= length <= self.limit:
                 if length >> 16 == TLS_HELLO:
                     raise SpeaksTls("the client speaks TLS: it needs security.protocol=PLAINTEXT or SASL_PLAINTEXT")
-                raise FrameError(f"request of {length} bytes, where at most {self.limit} are taken")
+                raise FrameError(f"request of {length} bytes; at most {self.limit} are accepted")
             end = at + LENGTH_BYTES + length
             if end <= size:
                 self._given, self._at = at, end

@@ -240,6 +240,6 @@ def wake_trio(epoll: select.epoll) -> Inside | None:
         len(inside.tasks)
         inside.epoll.register(epoll.fileno(), select.EPOLLIN)
     except Exception as error:
-        _log.warning("trio %s has other insides: each request costs more CPU (%r)", trio.__version__, error)
+        _log.warning("trio %s has other internals: each request costs more CPU (%r)", trio.__version__, error)
         return None
     return inside

@@ -114,7 +114,7 @@ async def damaged(file: Path, content: bytes | None) -> AsyncIterator[None]:
     file.write_bytes(before)
 
 
-UNKNOWN = "nodes/1/address does not say where node 1 is"
+UNKNOWN = "nodes/1/address has no port of node 1"
 DAMAGES = {
     "address missing": ("1/address", None, UNKNOWN),
     "address empty": ("1/address", b"", UNKNOWN),

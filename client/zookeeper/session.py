@@ -225,8 +225,8 @@ _GONE = Failure("it is not there any more", is_race=True)
 _REASONS = {
     "NoAuthError": "the credentials do not allow it",
     "AuthFailedError": "the credentials are refused",
-    "NodeExistsError": "somebody has made it meanwhile",
-    "BadVersionError": "somebody has changed it meanwhile",
+    "NodeExistsError": "another client has created it meanwhile",
+    "BadVersionError": "another client has changed it meanwhile",
     "BadArgumentsError": "ZooKeeper does not take the name",
     "NotEmptyError": "it has children",
     "ConnectionLoss": "the connection was lost",

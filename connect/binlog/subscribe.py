@@ -273,7 +273,7 @@ def _remedy(error: ServerError) -> str:
             "without transactions LOCK TABLES, too (of MySQL: RELOAD)"
         )
     if error.code == 1236:
-        return ": what was to be read next is not there; begin anew with --start now, or a new name (--name)"
+        return ": the next part of the binary log is missing; start again with --start now, or a new name (--name)"
     if error.code in (4052, 4151):
         return ": another replica has the same server id; give another one with --server-id"
     if error.code == 1941:

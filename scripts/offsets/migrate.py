@@ -163,7 +163,7 @@ class Migration:
         self._wait(self._log_is_there, "ZooKeeper has what the log says")
         problems = [problem for group in self._groups for problem in self._sync(group)]
         if problems:
-            _say("dual commit stays on: run this again when that is mended")
+            _say("dual commit stays on: run this again when that is solved")
             return tell_problems(problems)
         for group in self._groups:
             self._wait(partial(self._differs, group), "both places say the same")
@@ -184,7 +184,7 @@ class Migration:
         problems = []
         if self._others and not self._args.leave_others:
             names = ", ".join(self._others[:3])
-            reason = "they would lose sight of their offsets: name them too, or go on all the same with --leave-others"
+            reason = "they would lose their offsets: name them too, or use --leave-others to go on anyway"
             problems.append(Problem(f"{len(self._others)} other group(s) ({names})", reason))
         count = ahead = 0
         for group in self._groups:
@@ -222,7 +222,7 @@ class Migration:
     def _log_is_there(self) -> str | None:
         state = state_of(self._cluster)
         if state is None or not state.dual:
-            raise ClientError("somebody has switched dual commit off meanwhile")
+            raise ClientError("dual commit was switched off meanwhile")
         if state.in_step:
             return None
         return state.down or f"{state.behind} offset(s) are behind"

@@ -1,4 +1,4 @@
-"""The command line as people type it: wrong words, options at any position, completion, and where reading begins."""
+"""The command line as users type it: wrong words, options at any position, completion, and the start of reading."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
         (["xyzzy"], "there is no command xyzzy: there are serve, topics"),
         (["topics", "create", "a", "--partitons", "3"], "what is --partitons 3? Did you mean --partitions?"),
         (["produce", "a", "--compression", "zst"], "there is no value of --compression zst: did you mean zstd?"),
-        (["topics", "list", "extra"], "what is extra? It has no place here."),
+        (["topics", "list", "extra"], "what is extra? The command does not take it."),
         (["topics"], "the following arguments are required: VERB"),
         (["\x1b[2Jtopics"], "there is no command \\x1b[2Jtopics: did you mean topics?"),
     ],
@@ -45,7 +45,7 @@ def test_a_wrong_word_is_told_with_the_right_one(
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert told.splitlines()[0].startswith(f"barnabas: {says}")
-    assert "--help' shows what there is." in told
+    assert "--help' lists the commands and options." in told
 
 
 @pytest.mark.parametrize("option", ["-b", "--bootstrap-server", "--server"])
@@ -76,7 +76,7 @@ def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> No
         (["produce", "t", "--compression", "l"], ["lz4"]),
         (["produce", "t", "--compression=lz4", "--ke"], ["--key-separator"]),
         (["completion", ""], ["bash", "fish", "zsh"]),
-        (["topics", "describe", "--server", "127.0.0.1:1", ""], []),  # there is nobody to ask
+        (["topics", "describe", "--server", "127.0.0.1:1", ""], []),  # no user can be asked
         (["nothing", "x"], []),
     ],
 )
@@ -149,7 +149,7 @@ def test_other_values_are_sent_as_json() -> None:
     "line", [b"", b"{", b"[]", b'{"headers": {"a": 1}}', b'{"value": {"base64": "%"}}', b'{"partition": "x"}', b"\xff"]
 )
 def test_a_line_that_is_no_record_is_told_by_its_number(line: bytes) -> None:
-    with pytest.raises(BadLineError, match="Line 9 is no record in JSON"):
+    with pytest.raises(BadLineError, match="Line 9 is not a record in JSON"):
         record_of(line, 9)
 
 

@@ -104,7 +104,7 @@ def changes(text: str) -> str:
 
 def _is_none(text: str, kind: str) -> str:
     return (
-        f"{_quoted(text)} is no {kind}, and a condition with it would never be met: write a {kind}, or "
+        f"{_quoted(text)} is not a valid {kind}, and a condition with it would never be true: write a {kind}, or "
         "CAST what it is compared with AS STRING"
     )
 

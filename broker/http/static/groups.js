@@ -115,7 +115,7 @@ function move(group, again) {
     h("div", { class: "two" }, h("label", { class: "field" }, "Topic", topic), h("label", { class: "field" }, "Go on at", to)), value, shown,
   ], "Preview", async () => {
     const given = to.value === "time" && !/^\d+$/.test(value.value) ? Date.parse(value.value.replace(" ", "T")) : Number(value.value || 0);
-    if (!Number.isSafeInteger(given)) throw new Error("That is no number and no time.");
+    if (!Number.isSafeInteger(given)) throw new Error("That is not a number and no time.");
     const done = await post("group/reset", { id: group.id, to: to.value, value: given, topic: topic.value || null, apply: isSeen });
     if (isSeen) {
       note(`${group.id} goes on at other offsets in ${number(done.moves.length)} partitions.`);
