@@ -27,7 +27,7 @@ from barnabas.wire.types import Message
 _LENGTH = struct.Struct(">i")
 #: The largest accepted answer of a node, in bytes.
 MOST_BYTES = 1 << 30
-#: What does not answer a login in this time is no node: one that hangs for as long is killed.
+#: A node answers a login within this time: the supervisor kills one that hangs for longer.
 LOGIN_SECONDS = 10.0
 
 

@@ -37,12 +37,12 @@ _WAIT_MS = 5_000
 _BYTES = 1 << 20
 # Larger changes are decoded in a thread.
 _BATCH_AT_ONCE = 32 << 10
-# How soon it is asked again what could not be read.
+# The pause after an answer that cannot be read.
 _RETRY_SECONDS = 1.0
 
 
 class Change(NamedTuple):
-    """The records of one batch, their time in ms, and the offset behind them."""
+    """The records of one batch, their timestamp in ms, and the offset of the next record after them."""
 
     records: list[Message]
     timestamp: int
@@ -101,7 +101,8 @@ class Following:
                 changes = await self._changes(found)
             except StorageError as error:
                 if not told:
-                    self._log.error("metadata.not_followed", reason=error, effect="this node serves with the metadata that it has")
+                    effect = "this node serves with the metadata that it has"
+                    self._log.error("metadata.not_followed", reason=error, effect=effect)
                 told = True
                 await self.close()
                 await trio.sleep(_RETRY_SECONDS)

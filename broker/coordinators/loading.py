@@ -95,7 +95,7 @@ class Loading(Generic[L, I]):
             failed = False
             for partition in partitions:
                 if partition not in self._left(turns) or self._partitions.get(self._topic, partition) is None:
-                    continue  # it has gone; or the disk refuses its folder, which the log says, and is asked again
+                    continue  # it is gone, or its folder could not be made, which is logged and tried again elsewhere
                 try:
                     await load_partition(self._coordinator, self._store, partition, limiter=self._limiter)
                     del turns[partition]

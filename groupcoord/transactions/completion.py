@@ -3,9 +3,9 @@
     PrepareCommit, PrepareAbort is durable -> a marker is durable in each partition -> CompleteCommit, CompleteAbort
 
 The client is answered after the first step: nothing can change the outcome from there on. A marker that fails is tried
-again for as long as its partition exists: each second if only its leader is another one, and less and less often if a
-disk fails. After a restart all markers of a decided transaction are written again; where
-a marker exists, that changes nothing.
+again for as long as its partition exists: at least each second if its leader is away or has changed, and up to 30 s
+later if a disk fails. After a restart all markers of a decided transaction are written again; where a marker exists,
+that changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 # The number of markers written before other tasks have their turn.
 _AT_ONCE = 50
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.1, 30.0
-# What passes as soon as a leader is back or has changed: the producer's next transaction waits for no longer than this.
+# Errors that pass when a leader is back or has changed. The producer's next transaction waits for at most this pause.
 _PASSING = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 LAST_RETRY_OF_PASSING_SECONDS = 1.0
 
