@@ -226,14 +226,15 @@ class Node:
         await self._read_metadata()
         here = self.identity.node_id
         nodes = range(here, here + 1) if together is None else together.membership.ids
-        if nodes[0] == here and (together is None or together.membership.is_beginning):
+        is_beginning = together is None or (together.membership.owns and together.membership.is_beginning)
+        if nodes[0] == here and is_beginning:
             await spread(self.metadata, nodes, self.flusher, self.log)
         if together is not None and together.membership.owns:
             self._let_nodes_ask(together, nursery)
         await self.data_dir.load(
             self._loading_progress,
             config_of=self._log_configs(),
-            keys=None if together is None else list(together.led(self.metadata)),
+            keys=None if together is None else await together.to_load(self.metadata, self.data_dir, is_beginning),
         )
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         self.metadata.tell_all()

@@ -40,6 +40,8 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import NODES, Listener, Protocol
 from barnabas.broker.workers import Workers
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -134,6 +136,20 @@ class Together:
                     yield topic.name, index
         if self.membership.owns:
             yield METADATA_TOPIC, 0
+
+    async def to_load(self, metadata: MetadataImage, data_dir: DataDir, is_beginning: bool) -> list[TopicPartition]:
+        """The partitions that this node opens at its start. Raises StorageError.
+
+        Folders of unknown topics may have been copied here. The owner opens them if no other node has started yet.
+        """
+        found = list(self.led(metadata))
+        if is_beginning:
+            known = {METADATA_TOPIC, *metadata.topics}
+            try:
+                found += [key for key in await data_dir.folders() if key[0] not in known]
+            except OSError as error:
+                raise StorageError(f"cannot look for copied folders: {error}") from error
+        return found
 
     def ask_me(self) -> None:
         """Let other nodes connect from now on. Raises OSError."""

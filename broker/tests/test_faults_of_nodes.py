@@ -124,8 +124,8 @@ DAMAGES = {
     "address huge": ("1/address", b"9" * 40, "no node listens on port 9999"),
     "address of nobody": ("1/address", b"1\n", "no node listens on port 1"),
     "secret missing": ("secret", None, "there is no secret"),
-    "secret empty": ("secret", b"", "the node does not let us in"),
-    "secret another": ("secret", b"another", "the node does not let us in"),
+    "secret empty": ("secret", b"", "the node refuses the login"),
+    "secret another": ("secret", b"another", "the node refuses the login"),
     "secret bytes": ("secret", b"\xff\xfe\x00", "there is no secret"),
 }
 
