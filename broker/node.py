@@ -229,6 +229,8 @@ class Node:
         is_beginning = together is None or (together.membership.owns and together.membership.is_beginning)
         if nodes[0] == here and is_beginning:
             await spread(self.metadata, nodes, self.flusher, self.log)
+        if together is not None and is_beginning:
+            await self.topics.sweep()  # so that no folder of a removed topic is taken for a copied one
         if together is not None and together.membership.owns:
             self._let_nodes_ask(together, nursery)
         await self.data_dir.load(

@@ -442,6 +442,23 @@ async def test_a_folder_that_was_copied_here_becomes_a_topic_at_the_start_of_all
         nodes.no_errors()
 
 
+async def test_a_folder_of_a_removed_topic_is_not_taken_for_a_copied_one(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    async with several(tmp_path / "nodes") as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        for index, leader in (await nodes.leaders("t")).items():
+            assert (await (await nodes.client(leader)).produce("t", batch_of(b"a"), index)).error_code == 0
+            shutil.copytree(tmp_path / "nodes" / f"t-{index}", copy / f"t-{index}")
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        assert (await (await nodes.client(2)).ask(gone, 6)).responses[0].error_code == 0
+    for folder in copy.iterdir():  # as if a node had ended before it heard of the removal
+        shutil.copytree(folder, tmp_path / "nodes" / folder.name)
+    async with several(tmp_path / "nodes") as nodes:
+        assert (await seen_topic(await nodes.client(2), "t"))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not [folder for folder in (tmp_path / "nodes").glob("t-*") if not folder.name.endswith("-delete")]
+        nodes.no_errors()
+
+
 async def test_one_process_does_not_take_a_folder_whose_nodes_run(tmp_path: Path) -> None:
     async with several(tmp_path, count=2):
         # A process does not see its own lock, which the supervisor has; it sees the locks of the nodes.
