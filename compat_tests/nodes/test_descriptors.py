@@ -37,11 +37,17 @@ def test_a_node_without_descriptors_follows_and_serves_and_takes_up_what_it_miss
         client, producer = ConfluentDriver(broker.servers), Producer({"bootstrap.servers": broker.servers})
         client.create_topic("before", PARTITIONS)
         written(producer, "before")  # it has connections to all nodes now
+        client.create_topic("ended", PARTITIONS)
+        transactional = Producer({"bootstrap.servers": broker.servers, "transactional.id": "x"})
+        transactional.init_transactions(60)
+        transactional.begin_transaction()
+        written(transactional, "ended")
         pid = broker.pids()[NODE]
         free, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         limit(pid, 3)  # what is open stays open
         client.create_topic("meanwhile", PARTITIONS)  # all nodes have applied it: the node follows
         written(producer, "before")
+        transactional.commit_transaction(60)  # markers go to the node, or from it
         owner = broker.pids()[1]
         os.kill(owner, signal.SIGKILL)  # the node has to connect anew, and cannot
         until(lambda: broker.pids().get(1) not in (None, owner), "the owner is there again")
@@ -52,7 +58,7 @@ def test_a_node_without_descriptors_follows_and_serves_and_takes_up_what_it_miss
         client.create_topic("after", PARTITIONS)
         for topic in ("meanwhile", "after"):
             written(producer, topic)
-        for topic, count in {"before": 2, "meanwhile": 1, "after": 1}.items():
+        for topic, count in {"before": 2, "ended": 1, "meanwhile": 1, "after": 1}.items():
             assert len(client.consume(topic, count * PARTITIONS, partition=None)) == count * PARTITIONS
             with Cluster(broker.servers) as cluster:
                 assert NODE in cluster.leaders(topic).values()
