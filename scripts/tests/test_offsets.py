@@ -149,5 +149,5 @@ def test_a_journal_is_of_one_place(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="is the journal of kafka://h"):
         Journal(tmp_path / "journal", "zookeeper://z")
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(ClientError, match="is no journal"):
+    with pytest.raises(ClientError, match="is not a journal"):
         journals.read(tmp_path / "text")
