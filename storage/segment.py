@@ -455,6 +455,14 @@ class Segment:
         # The walk begins at the indexed batch itself: if it does not end where the index says, the index is wrong.
         return self.walk(io, file, entry & 0xFFFFFFFF, offset, end, expected=self.base_offset + (entry >> 32))
 
+    def open_at(self, io: Io, offset: int) -> tuple[OpenFile, int] | None:
+        """The file, opened for reading, and the position of the batch with `offset`; None if the log ends before it."""
+        file = OpenFile(io, self.path(), os.O_RDONLY)
+        if offset <= self.base_offset:
+            return file, 0
+        found = self.find(io, file, offset, self.size)
+        return None if found is None else (file, found[0])
+
     def walk(
         self, io: Io, file: OpenFile, position: int, offset: int, end: int, *, expected: int = -1
     ) -> tuple[int, int, int] | None:
