@@ -170,7 +170,7 @@ class OffsetMirror:
 
     def forget_marks(self, partitions: Iterable[int]) -> None:
         """Drop all marks because there are too many, and compare all partitions instead."""
-        self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="comparing all")
+        self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="all offsets are compared")
         self._fall_behind("too much is on its way")
         self._dropped, self._marks, self._bytes = self._marks, {}, 0
         for partition in partitions:

@@ -172,7 +172,7 @@ class OffsetManager:
             if where not in offsets.pending and where not in offsets.pending_transactional
         ]
         if taken:
-            log.info("group %s: taking %d offsets from elsewhere into the log", group_id, len(taken))
+            log.info("group %s: copying %d offsets from the second store into the log", group_id, len(taken))
             self.change(shard, {group_id: taken}, ignore, tell=False)
 
     def delete_group(
