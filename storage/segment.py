@@ -102,7 +102,7 @@ class Segment:
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return os.path.join(self.directory, f"{self.base_offset:020d}{suffix}{self.mark}")
 
-    # -- what was looked at ------------------------------------------------------------------------------------------
+    # -- checked ranges ----------------------------------------------------------------------------------------------
 
     def checked_end(self, start: int, end: int) -> int:
         """How far from `start`, to at most `end`, the CRCs are known to be right."""
@@ -456,7 +456,7 @@ class Segment:
         return self.walk(io, file, entry & 0xFFFFFFFF, offset, end, expected=self.base_offset + (entry >> 32))
 
     def open_at(self, io: Io, offset: int) -> tuple[OpenFile, int] | None:
-        """The file, opened for reading, and the position of the batch with `offset`; None if the log ends before it."""
+        """The open file, and the position of the first batch that ends at or after `offset`; None without one."""
         file = OpenFile(io, self.path(), os.O_RDONLY)
         if offset <= self.base_offset:
             return file, 0

@@ -20,7 +20,7 @@ from barnabas.broker.security.operations import READ_TOPIC, Right
 from barnabas.broker.security.principals import DRIVER, NODE, Principal, parse_principal
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
-#: The class that is meant by `authorizer.class.name`.
+#: The only class that `authorizer.class.name` may name.
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 #: The most decisions remembered, and the longest name in one: about 10 MB.
 _MOST_DECISIONS = 20_000

@@ -4,8 +4,8 @@
     HANDSHAKE  ApiVersions; SaslHandshake with a mechanism that is served       HANDSHAKE; EXCHANGE
     EXCHANGE   SaslAuthenticate (after SaslHandshake 0: bare tokens), until     KNOWN
                the mechanism knows who the client is
-    KNOWN      whatever there is, until the session is over; then only          KNOWN
-               SaslHandshake, with the same mechanism: a login anew             EXCHANGE
+    KNOWN      any request, until the session is over; then only                KNOWN
+               SaslHandshake, with the same mechanism: a new login              EXCHANGE
     FAILED     nothing: the connection ends when the client has its answer
 
 Any other request ends the connection. A later login must be by the same principal; while it goes on, the client keeps

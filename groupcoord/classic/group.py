@@ -224,7 +224,7 @@ class ClassicGroup:
         if generation != self.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation}, the group has {self.generation}")
 
-    # --- who goes -----------------------------------------------------------------------------------------------------
+    # --- members that leave -------------------------------------------------------------------------------------------
 
     def drop_member(self, member_id: str) -> None:
         """Remove a member. Its waiting requests are answered: if it still lives, it must join as a new member."""
@@ -293,7 +293,7 @@ class ClassicGroup:
         if self.state is not State.DEAD:
             self.enter(State.DEAD)
 
-    # --- what barriers change -----------------------------------------------------------------------------------------
+    # --- changes by the barriers --------------------------------------------------------------------------------------
 
     def enter(self, state: State) -> None:
         if state not in NEXT[self.state]:

@@ -142,7 +142,7 @@ def _add(group: ClassicGroup, joining: Joining, member_id: str) -> None:
     group.join_barrier.membership_changed(f"new member {member_id}: {joining.reason}")
 
 
-# --- again ------------------------------------------------------------------------------------------------------------
+# --- joining again ----------------------------------------------------------------------------------------------------
 
 
 def _rejoin(group: ClassicGroup, joining: Joining, member: Member) -> None:
