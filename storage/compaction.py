@@ -10,7 +10,7 @@ the new segments in place, and says whether to call `run` again.
 
 The log is clean below `cleaned_to`: no key has two records there, as far as a pass could know. A pass cleans from there
 on, so its map needs only the keys written since. If they do not all fit, the pass ends where the map is full, and the
-next pass goes on.
+next pass continues there.
 
 Invariants:
 - Offsets do not change. A batch keeps its base offset and its last offset. A batch whose records all go is removed. Two

@@ -365,7 +365,7 @@ class Segment:
         self.finish_times()
 
     def cut_indexes(self, entries: int) -> None:
-        """Keep the first `entries` of the offset index. A scan then goes on from the batch of the first entry cut."""
+        """Keep the first `entries` of the offset index. A scan then continues from the batch of the first entry cut."""
         assert self.index is not None
         assert self.times is not None
         last = self.index[entries] >> 32

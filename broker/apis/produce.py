@@ -531,7 +531,7 @@ class DelayedProduce(DelayedResponse):
 
 
 class SlowProduce(DelayedResponse):
-    """A request whose batches take long to validate. It goes on even if the client leaves: the batches were sent."""
+    """A request whose batches take long to validate. It continues even if the client leaves: the batches were sent."""
 
     __slots__ = ("_producing", "_workers")
 

@@ -53,7 +53,7 @@ WriteBatch = Callable[[list[Wanted]], Awaitable[dict[Place, str]]]
 
 
 class _Waiter:
-    """A commit that waits for some marks. It is told once, with the reason if they were not written."""
+    """A commit that waits for some marks. It is called once, with the reason if they were not written."""
 
     __slots__ = ("at", "left", "places", "told")
 

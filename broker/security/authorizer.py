@@ -39,7 +39,7 @@ class Authorizer(Protocol):
         """A number that changes when decisions may change."""
 
     def forget(self) -> None:
-        """Forget all decisions, because something besides the ACLs has changed."""
+        """Forget all decisions, because something other than the ACLs has changed."""
 
     def allows(
         self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False
