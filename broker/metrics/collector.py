@@ -32,6 +32,7 @@ from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.metrics.loop import Holds
 from barnabas.broker.metrics.measures import Histogram, quantile
 from barnabas.broker.metrics.requests import Answered, RequestCounts
+from barnabas.broker.metrics.subscriptions import Subscriptions
 from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.metrics.watch import Watch
 from barnabas.broker.net.connections import Connections
@@ -65,6 +66,7 @@ class Sources:
     transactions: Transactions
     queries: Queries
     streams: Streams
+    subscriptions: Subscriptions
     telemetry: ClientTelemetry
     clock: Clock
     log: EventLog
@@ -152,6 +154,7 @@ class Collector:
         await self._groups(families)
         await self._transactions(families)
         self._queries(families)
+        self._subscriptions(families)
         self._clients(families)
         self._events(families)
         families.made += self._process.collect()
@@ -437,6 +440,23 @@ class Collector:
         )
         for kind, found in kinds:
             _tell_jobs(to, kind, {name: each for name, each in found.items() if name in sources.metadata.topics})
+
+    # --- binary logs ------------------------------------------------------------------------------------------------
+
+    def _subscriptions(self, to: Families) -> None:
+        now = self._from.clock.wall_ms() / 1000
+        labels = ["subscription"]
+        behind = to.gauge(
+            "barnabas_binlog_lag_seconds", "From when the server made the last event until its topic had it.", labels
+        )
+        rate = to.gauge("barnabas_binlog_messages_per_second", "Messages written, before the last report.", labels)
+        age = to.gauge("barnabas_binlog_report_age_seconds", "Time since the subscription's last report.", labels)
+        states = to.gauge("barnabas_binlog_state", "1 for its current state.", [*labels, "state"])
+        for name, report in sorted(self._from.subscriptions.reports.items()):
+            behind.add([name], report.behind)
+            rate.add([name], report.per_second)
+            age.add([name], max(0.0, now - report.at))
+            states.add([name, report.state_at(now)], 1)
 
     # --- what clients push ------------------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ import pytest
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.produce import Batch, produce
-from barnabas.connect.binlog.reports import TOPIC, Report, reports, tell
+from barnabas.connect.binlog.reports import reports, tell
 from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.subscription_reports import TOPIC, Report
 from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import place_of
 from compat_tests.binlog.subscriber import Subscriber, messages, values

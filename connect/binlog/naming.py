@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from barnabas.connect.binlog.place import TOPIC as POSITIONS
-from barnabas.connect.binlog.reports import TOPIC as REPORTS
+from barnabas.wire.subscription_reports import TOPIC as REPORTS
 
 _OTHER = re.compile(r"[^A-Za-z0-9._-]")
 _MOST = 249
