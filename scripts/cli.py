@@ -232,7 +232,7 @@ def _add_connect(commands: Commands[Parser], server: Parser) -> None:
     )
     binlog.add_argument("--source", required=True, metavar="URL", help="mysql://USER@HOST:PORT[?tls=verify&ca=FILE]")
     binlog.add_argument(
-        "--name", help="name of the subscription; run again, it goes on where it stopped (default: HOST-PORT)"
+        "--name", help="name of the subscription; run again, it continues where it stopped (default: HOST-PORT)"
     )
     binlog.add_argument(
         "--topic-per",
@@ -332,7 +332,7 @@ def _add_apply(verbs: Commands[Parser], server: Parser) -> None:
     apply.add_argument(
         "--name",
         default="default",
-        help="name under which the target stores the position; run again, it goes on there (default: default)",
+        help="name under which the target stores the position; run again, it continues there (default: default)",
     )
     apply.add_argument(
         "--tables",
@@ -494,7 +494,7 @@ def _add_load(commands: Commands[Parser], server: Parser) -> None:
     load.add_argument(
         "--resume",
         metavar="NAME",
-        help="store the position under this name, in one transaction with the rows; run again, it goes on there",
+        help="store the position under this name, in one transaction with the rows; run again, it continues there",
     )
     load.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
     load.set_defaults(run=_lazy("barnabas.scripts.load", "run"))
@@ -866,7 +866,7 @@ def _add_export(commands: Commands[Parser]) -> None:
         parents=[secure()],
         help="write topics to Parquet files, with Spark",
         description="Write the records of topics to Parquet files, with one Spark task for each partition. Run again, "
-        "it goes on where it stopped: after a kill, or to append new records. Needs Java 17 or newer.",
+        "it continues where it stopped: after a kill, or to append new records. Needs Java 17 or newer.",
         epilog="Example: barnabas export orders --data-dir /var/lib/barnabas --to /data/orders",
     )
     export.add_argument("topic", nargs="*")
@@ -981,7 +981,7 @@ def _add_offsets(commands: Commands[Parser], server: Parser) -> None:
         parents=[server, groups],
         help="move running groups from ZooKeeper to the broker or back",
         description="Move groups between ZooKeeper and the broker while they run: check, dual commit on, verify, dual "
-        "commit off. Run again, it goes on where it stopped.",
+        "commit off. Run again, it continues where it stopped.",
         epilog="Example: barnabas offsets migrate --bootstrap-server localhost:9092 --zookeeper zk:2181/kafka "
         "--group billing",
     )
@@ -990,7 +990,7 @@ def _add_offsets(commands: Commands[Parser], server: Parser) -> None:
     migrate.add_argument("--dry-run", action="store_true", help="check only")
     migrate.add_argument("--any-range", action="store_true", help="also move positions outside the log")
     migrate.add_argument(
-        "--leave-others", action="store_true", help="go on even if other groups have offsets in the place that is left"
+        "--leave-others", action="store_true", help="continue even if other groups have offsets in the source"
     )
     migrate.add_argument(
         "--journal", metavar="FILE", help="file for the old offsets, which undo restores (default: a new file)"
