@@ -446,7 +446,7 @@ class Node:
             "clock.jumped",
             seconds=round(jump_ms / 1000),
             effect="records get their timestamps from the clock, and retention.ms counts by it",
-            action="retention waits for one check" if jump_ms > 0 else "none",
+            action="retention skips one check" if jump_ms > 0 else "none",
         )
 
     async def _retention(self) -> None:

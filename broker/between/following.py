@@ -1,6 +1,6 @@
 """The metadata on a node that does not own it: read from the owner's log, and applied as the owner applies it.
 
-    begin:   the newest snapshot -> the log up to its high watermark -> an image; no listener is told yet
+    begin:   the newest snapshot -> the log up to its high watermark -> an image; no listener is notified
     follow:  a fetch that waits for the next change -> what the change needs on this node -> the image and its listeners
              -> the next fetch, which tells the owner how far this node is
 

@@ -188,7 +188,7 @@ class Together:
             raise ConfigError(f"the owner of the metadata refuses this node: {ErrorCode(answer.error_code).name}")
 
     def ready(self, handlers: Any, authorizer: Any) -> None:
-        """Carry out the requests that other nodes hand on, from now on."""
+        """Carry out the requests that other nodes forward, from now on."""
         self._desk.ready(handlers, authorizer)
 
     async def close(self) -> None:
