@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import sys
 import tempfile
 import time
@@ -195,6 +196,8 @@ def main() -> int:
                 )
         finally:
             if isinstance(server, ShiftedBarnabas):
+                if args.keep and server.is_small:  # its disk is gone after this
+                    shutil.copytree(server.data_dir, args.keep / "data-kept", ignore=shutil.ignore_patterns("filler"))
                 server.unmount()
     if args.save:
         args.save.write_bytes(b"".join(msgspec.json.encode(op) + b"\n" for op in ops))
