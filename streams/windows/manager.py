@@ -26,6 +26,7 @@ from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.windows.checkpoint import remove_others
 from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, names, new_group
+from barnabas.streams.windows.idle_daemons import end_idle_daemons, jvm_of
 from barnabas.streams.windows.plain import Given, given
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
 from barnabas.streams.windows.resting import resting
@@ -52,6 +53,7 @@ _HOLD_SECONDS = 5.0
 _PART_AFTER = 4
 #: Spark's message for an idle worker that died with its daemon. Each start discovers one of them.
 _DEAD_WORKER = "Stream closed"
+_END_IDLE_SECONDS = 30.0
 #: Seconds between two copies of a checkpoint.
 COPY_SECONDS = 180.0
 
@@ -73,6 +75,7 @@ class Streams:
         self._trigger_ms, self._most, self._init = trigger_ms, most, init
         self._copier = Copier(home.copies, copy_seconds, home.say)
         self._made: SparkSession | None = None
+        self._ended_idle_at = -math.inf
         self._groups = Groups(home.data_dir)
         self._catalog = Catalog({}, {})
         self._known = self._catalog  # the thread's version, which does not change while streams are arranged
@@ -361,6 +364,9 @@ class Streams:
                 if runner not in self._up:
                     runner.know_place()
                     runner.count_lag(self._ends, at)
+        if at - self._ended_idle_at >= _END_IDLE_SECONDS and self._made is not None:
+            self._ended_idle_at = at
+            self._do(partial(end_idle_daemons, jvm_of(self._made)))  # no query starts meanwhile
         self._resting = self._rests(at)
         self._copier.look(at, [runner for runner in self._runners if runner not in self._busy])
         for runner, until in list(self._held.items()):
@@ -504,7 +510,7 @@ class Streams:
         self._say("error", "stream.failed", topics=names(runner.group.members), error=error)
         self._stop(runner)
 
-    def _do(self, task: Callable[[], None]) -> None:
+    def _do(self, task: Callable[[], object]) -> None:
         self._tasks.put(task)
 
     def _not_arranged(self, error: Exception) -> None:
