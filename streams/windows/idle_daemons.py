@@ -14,19 +14,11 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 #: How old a process must be in seconds. A new one has no worker yet.
 LEAST_AGE = 90.0
 _DAEMON, _PLANS = "pyspark.daemon", "pyspark.sql.worker."
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PARENT, _STARTED = 1, 19  # fields of /proc/PID/stat after the name
-
-
-def jvm_of(spark: SparkSession) -> int:
-    """The process of a session's JVM. It is the parent of a program that spark-submit runs."""
-    proc = getattr(spark.sparkContext._gateway, "proc", None)
-    return os.getppid() if proc is None else int(proc.pid)
 
 
 def end_idle_daemons(jvm: int, least_age: float = LEAST_AGE) -> list[int]:

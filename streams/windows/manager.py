@@ -19,6 +19,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.streams.java import JavaError, check_java
+from barnabas.streams.query.catalyst import jvm_process
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import FatalError, QueryError, reason_of
 from barnabas.streams.query.health import FAILED, RUNNING, now
@@ -26,7 +27,7 @@ from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.windows.checkpoint import remove_others
 from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, names, new_group
-from barnabas.streams.windows.idle_daemons import end_idle_daemons, jvm_of
+from barnabas.streams.windows.idle_daemons import end_idle_daemons
 from barnabas.streams.windows.plain import Given, given
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
 from barnabas.streams.windows.resting import resting
@@ -364,9 +365,9 @@ class Streams:
                 if runner not in self._up:
                     runner.know_place()
                     runner.count_lag(self._ends, at)
-        if at - self._ended_idle_at >= _END_IDLE_SECONDS and self._made is not None:
+        if at - self._ended_idle_at >= _END_IDLE_SECONDS:
             self._ended_idle_at = at
-            self._do(partial(end_idle_daemons, jvm_of(self._made)))  # no query starts meanwhile
+            self._do(self._end_idle_daemons)
         self._resting = self._rests(at)
         self._copier.look(at, [runner for runner in self._runners if runner not in self._busy])
         for runner, until in list(self._held.items()):
@@ -375,6 +376,12 @@ class Streams:
         for runner in list(self._runners):
             if runner not in self._busy and not self._is_gone(runner):
                 self._look_at(runner, at, due)
+
+    def _end_idle_daemons(self) -> None:
+        """Runs in the thread: no query starts meanwhile."""
+        jvm = None if self._made is None else jvm_process(self._made)
+        if jvm is not None:
+            end_idle_daemons(jvm.pid)
 
     def _look_at(self, runner: Runner, at: float, due: bool) -> None:
         if not runner.runs:
