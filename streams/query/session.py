@@ -35,6 +35,11 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     **TEXT_SETTINGS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # What has run is kept for the user interface, which is off: of each batch a plan as text and some thousand objects.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.log.level": "ERROR",
     # With a limit in bytes, Spark measures a batch again for each added row, which takes longer than everything else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
