@@ -355,6 +355,9 @@ class Streams:
         if at >= self._again_at:
             self._again_at = math.inf
             self._do(partial(self._arrange, self._catalog))
+        if self._made is not None and at - self._ended_idle_at >= _END_IDLE_SECONDS:
+            self._ended_idle_at = at
+            self._do(self._end_idle_daemons)
         if not self._runners:
             return
         due = at - self._asked_at >= _ASK_SECONDS
@@ -365,9 +368,6 @@ class Streams:
                 if runner not in self._up:
                     runner.know_place()
                     runner.count_lag(self._ends, at)
-        if at - self._ended_idle_at >= _END_IDLE_SECONDS:
-            self._ended_idle_at = at
-            self._do(self._end_idle_daemons)
         self._resting = self._rests(at)
         self._copier.look(at, [runner for runner in self._runners if runner not in self._busy])
         for runner, until in list(self._held.items()):
