@@ -1,4 +1,4 @@
-"""Waiting without sleeping: a thread that changes what a test looks at calls `changed()`, and `until` looks again."""
+"""Waiting without sleeping: a thread that changes a test's state calls `changed()`, and `until` checks again."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import threading
 import time
 from collections.abc import Callable
 
-#: Until when what a test waits for must have come. It is there for what never comes, and no measure of anything: a busy
-#: machine may take long.
+#: Seconds after which `until` gives up. It only ends a wait for something that never happens, and measures nothing: a
+#: busy machine may take long.
 DEADLINE = 120.0
 
 _condition = threading.Condition()
 
 
 def changed() -> None:
-    """Something that a test may wait for has changed."""
+    """Wake all that wait in `until`: the state has changed."""
     with _condition:
         _condition.notify_all()
 
 
 def until(true: Callable[[], object], what: str, deadline: float = DEADLINE) -> None:
-    """Return when `true()` holds. Raises AssertionError, naming `what`, when it does not in time."""
+    """Return when `true()` holds. Raises AssertionError, naming `what`, if it does not in time."""
     end = time.monotonic() + deadline
     with _condition:
         while not true():

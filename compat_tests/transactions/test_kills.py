@@ -1,4 +1,4 @@
-"""The broker is killed after each step of a transaction: what was answered holds, and the producer goes on."""
+"""The broker is killed after each step of a transaction: acknowledged steps hold, and the producer goes on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from compat_tests.tools import missing
 from compat_tests.transactions.processes import READERS, Producer
 
 STEPS = ("init", "begin", "send", "offset", "commit")
-#: kafka-python speaks version 1 of transactions, the Java client version 2. librdkafka 2.16 waits for ever in
-#: send_offsets_to_transaction after a broker has restarted, with Apache Kafka as well.
+#: kafka-python speaks version 1 of transactions, the Java client version 2. librdkafka 2.16 waits forever in
+#: send_offsets_to_transaction after a broker has restarted, also with Apache Kafka.
 CLIENTS = ("kafka-python", "java")
-#: A JVM for each takes its time: the other steps of the Java client are in the slow lane.
+#: Each step starts a JVM, which is slow: the other steps of the Java client are in the slow lane.
 QUICK_IN_JAVA = (("send", "commit"), ("commit", "abort"))
 CASES = [
     pytest.param(*case, marks=[pytest.mark.slow] if case[0] == "java" and case[1:] not in QUICK_IN_JAVA else [])
