@@ -46,7 +46,8 @@ class Nodes(Barnabas):
     def kill_node(self, node: int) -> None:
         """SIGKILL for a node; returns when another process is that node, and takes connections.
 
-        kafka-python 3.0.12 forgets a transaction's request if the coordinator refuses the connection, and waits for ever.
+        kafka-python 3.0.12 forgets a request of a transaction whose coordinator refuses the connection, and then waits
+        for ever.
         """
         before = self.pids()[node]
         os.kill(before, signal.SIGKILL)
