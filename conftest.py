@@ -47,30 +47,6 @@ if "PYTEST_DEBUG_TEMPROOT" not in os.environ and has_room():
 #: Folders whose files share a broker with its driver, or a server: one process of pytest has all of their tests.
 TOGETHER = ("compat_tests/query_topics/", "compat_tests/offsets/")
 
-#: What takes longest in one process of pytest, the longest first: it begins first, so that no process is left with it
-#: when the others have ended. Only `--durations` of a run of all of CI's tests tells.
-FIRST = (
-    "compat_tests/query_topics/",
-    "compat_tests/streams/test_streams.py",
-    "compat_tests/docs/test_pages.py",
-    "compat_tests/streams/test_joins.py",
-    "compat_tests/examples/",
-    "compat_tests/security/test_locked.py",
-    "compat_tests/nodes/test_transactions.py",
-    "compat_tests/history/",
-    "compat_tests/upgrade/",
-)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first; all others in the order of `testpaths`."""
-
-    def place(item: pytest.Item) -> int:
-        return next((i for i, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST))
-
-    items.sort(key=place)
-
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
