@@ -73,7 +73,7 @@ NODES_TESTS := $(addprefix compat_tests/,kcat kafka_python aiokafka confluent ka
 test-nodes: $(VENV)/.test tools $(VENV)/.archive
 	BARNABAS_TEST_PROCESSES=3 $(BIN)/pytest -m "$(MARKS)" $(PARALLEL) $(NODES_TESTS)
 
-# On a disk, while the other lanes write to memory if there is room (conftest.py).
+# This lane writes to a disk. The other lanes write to memory if enough is free (conftest.py).
 test-slow: $(VENV)/.test tools $(VENV)/.archive
 	PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(BIN)/pytest -m "" --hypothesis-profile full
 

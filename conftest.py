@@ -24,12 +24,12 @@ sys.dont_write_bytecode = False
 # Spark's JVMs of the tests end soon: code compiled quickly takes less of the CPU than code compiled well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
-#: A file system in memory, and the bytes that must be free there and in memory itself for the tests to write to it.
+#: A file system in memory. Tests write to it if this many bytes are free, both there and in the machine's memory.
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30
 
 
 def has_room() -> bool:
-    """Whether this machine has that file system, with the room, and programs can be run from it."""
+    """Whether that file system is there with enough free bytes, and allows running programs from it."""
     try:
         _, _, after = Path("/proc/meminfo").read_text().partition("MemAvailable:")
         free = min(int(after.split()[0]) << 10, shutil.disk_usage(MEMORY).free)
@@ -38,8 +38,8 @@ def has_room() -> bool:
         return False
 
 
-# Tests sync files more than a hundred thousand times, and none needs a disk for it: a power loss is simulated, and what
-# a killed process has written stays. `make test-slow` sets the variable, so that all tests run on a disk, too.
+# Tests sync files more than 100,000 times, and none needs a disk for it: a power loss is simulated, and the files of a
+# killed process stay. `make test-slow` sets the variable, so that lane runs all tests on a disk.
 if "PYTEST_DEBUG_TEMPROOT" not in os.environ and has_room():
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 

@@ -1,8 +1,9 @@
-"""What one decision of the authorizer takes, in microseconds of CPU, by the number of ACLs and by what they are.
+"""The CPU time of one decision of the authorizer, in microseconds, by the number and the kind of ACLs.
 
     python -m bench.authorize [--acls 10000] [--rounds 9]
 
-Remembered decisions are those of clients that ask the same again; others are made from the ACLs. Medians over rounds.
+`remembered` decisions answer repeated questions from a cache; others are made from the ACLs. Figures are medians over
+rounds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def literal(number: int) -> Acl:
 
 
 def prefixed(number: int) -> Acl:
-    """Prefixes of 8 lengths."""
+    """An ACL with a prefix of one of 8 lengths."""
     return _acl(f"topic-{number}."[: 6 + number % 8], PatternType.PREFIXED, f"User:u{number}")
 
 
@@ -53,14 +54,14 @@ def authorizer_of(make: Callable[[int], Acl], count: int) -> AclAuthorizer:
 
 
 def questions(count: int) -> Iterator[tuple[Principal, str, object, str]]:
-    """A hundred clients, each about a hundred topics."""
+    """The questions of a hundred clients, each about a hundred topics."""
     who = [Principal("User", f"u{number}") for number in range(100)]
     for number in cycle(range(min(count, 10_000))):
         yield who[number % 100], HOST, READ_TOPIC if number % 3 else WRITE_TOPIC, f"topic-{number}"
 
 
 def timed(authorizer: AclAuthorizer, count: int, *, remembered: bool, rounds: int) -> float:
-    """Microseconds of a decision; those that deny write no line."""
+    """The microseconds of a decision. Denials write no log line."""
     asked = [each for each, _ in zip(questions(count), range(QUESTIONS), strict=False)]
     found = []
     for _ in range(rounds):

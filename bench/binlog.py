@@ -1,11 +1,11 @@
-"""How fast a binary log is read, and gets into topics: `python -m bench.binlog [--rows N] [--source URL]`.
+"""The speed of reading a binary log, and of writing it to topics: `python -m bench.binlog [--rows N] [--source URL]`.
 
-Makes N inserts of narrow rows and as many updates in the database `bench_binlog` of a MariaDB, which is started on
-loopback unless one to spare is named. Then they are read three times: into a topic, exactly once, with a broker in a
-process of its own; here only, to SQL literals as the `tdsql` format has them; and with mysql-replication, if it is
-installed (`make .venv/.bench`), to its dictionaries. CPU seconds are of the reading process, so they are per core. Of
-the first, the longest step of the event loop is told, by the clock on the wall: it has in it what the other threads
-and processes took of the CPU meanwhile.
+Makes N inserts of narrow rows and as many updates in the database `bench_binlog` of a MariaDB. The server is started on
+loopback, unless `--source` names one for the purpose. The changes are then read three times: exactly once into a topic,
+with a broker in a process of its own; without a broker, to SQL literals in the `tdsql` format; and with
+mysql-replication, if it is installed (`make .venv/.bench`), to its dictionaries. CPU seconds are those of the reading
+process, so they are per core. The first reading also prints the longest step of the event loop, in wall-clock time,
+which includes the CPU time of other threads and processes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOOK_SECONDS = 0.02
 
 
 async def fill(server: Server, connection: Connection, rows: int) -> tuple[Place, Place]:
-    """The events; the places before and after them."""
+    """Write the events; returns the positions before and after them."""
     for statement in (
         "DROP DATABASE IF EXISTS bench_binlog",
         "CREATE DATABASE bench_binlog",
@@ -57,7 +57,7 @@ async def fill(server: Server, connection: Connection, rows: int) -> tuple[Place
 
 
 class Steps(trio.abc.Instrument):
-    """How long the event loop is held by each step of a task: by the clock on the wall, and of its thread's CPU."""
+    """The time that each step of a task holds the event loop: wall-clock time, and CPU time of its thread."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -82,7 +82,7 @@ def _worst(seconds: list[float]) -> str:
 
 
 async def follow(subscription: Subscription, after: Place) -> None:
-    """Until all up to a place is in topics."""
+    """Run until all changes up to a position are in topics."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(subscription.run)
         while subscription.position is None or subscription.position.place.gtids != after.gtids:
@@ -91,7 +91,7 @@ async def follow(subscription: Subscription, after: Place) -> None:
 
 
 def into_topics(source: Source, before: Place, after: Place, rows: int) -> None:
-    """A subscription to a broker; what it costs is printed."""
+    """Run a subscription to a broker, and print its cost."""
     settings = Settings(name="bench", tables=("bench_binlog.*",), start=before.gtids)
     with tempfile.TemporaryDirectory() as folder, Barnabas(Path(folder)) as broker:
         sink = Sink(broker.address, settings.name, settings.partitions, settings.configs)
@@ -117,7 +117,7 @@ def memory(what: str) -> int:
 
 
 async def ours(server: Server, before: Place, after: Place) -> int:
-    """Row changes that were read and made literals."""
+    """Read row changes and make literals; returns their number."""
     found = 0
     async with await server.open() as connection:
         await server.begin(connection, before)
@@ -156,13 +156,13 @@ def theirs(source: Source, before: Place) -> int:
 
 
 def told(name: str, rows: int, cpu: float, seconds: float) -> None:
-    """A line of figures."""
+    """Print a line of figures."""
     print(f"{name:26} {rows:>9,} changes  {rows / cpu:>9,.0f} per CPU second  {rows / seconds:>9,.0f} per second")
 
 
 @contextlib.contextmanager
 def sourced(url: str | None) -> Iterator[Source]:
-    """The server that is named, or one of our own."""
+    """The server at `url`, or a new one."""
     if url is not None:
         yield source_of(url)
         return

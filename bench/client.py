@@ -1,8 +1,8 @@
-"""Client processes, and the broker's cost while they measure.
+"""Client processes, and the broker's CPU and memory while they measure.
 
-A client prints `measuring` and `measured` around what counts, and one line of JSON at its end. The request rows share
-one client, bench/load.c, and records end to end have bench/end_to_end.c; where these were not compiled, their twins in
-Python serve.
+A client prints `measuring` and `measured` at the start and the end of the measured time, and one line of JSON at its
+end. The request rows share one client, bench/load.c; end-to-end rows use bench/end_to_end.c. If these are not compiled,
+their equivalents in Python run.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ClientFailed(Exception):
 
 
 def load_command() -> list[str]:
-    """The load client that there is."""
+    """The command of the load client: the compiled one if it exists, else the one in Python."""
     return [str(COMPILED)] if COMPILED.exists() else [sys.executable, "-m", "bench.load"]
 
 
 def librdkafka() -> Path | None:
-    """The shared library that confluent-kafka brought along."""
+    """The shared library that comes with confluent-kafka."""
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
         return None
@@ -46,7 +46,7 @@ def librdkafka() -> Path | None:
 
 
 def end_to_end_command() -> list[str]:
-    """The client for records end to end that there is."""
+    """The command of the end-to-end client: the compiled one if it exists, else the one in Python."""
     library = librdkafka()
     if COMPILED_END_TO_END.exists() and library is not None:
         return [str(COMPILED_END_TO_END), str(library)]
@@ -54,7 +54,7 @@ def end_to_end_command() -> list[str]:
 
 
 def relay(seconds: float) -> Found | None:
-    """Milliseconds that a message takes over two processes without a broker; None where that was not compiled.
+    """The milliseconds of a message between two processes without a broker; None if the relay is not compiled.
 
     Raises ClientFailed.
     """
@@ -76,15 +76,15 @@ def load(
     settle: float = MOST_SECONDS,
     **options: float,
 ) -> tuple[Found, Clock]:
-    """Run the load client; `prepared` begins with the one that opens a connection. Raises ClientFailed."""
-    host, port = address.split(":")  # perhaps several ports, HOST:PORT,PORT
+    """Run the load client; the first of `prepared` opens a connection. Raises ClientFailed."""
+    host, port = address.split(":")  # or several ports, HOST:PORT,PORT
     places = ",".join(map(str, errors_at))
     words = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
     return run([*load_command(), host, port, f"settle={settle}", f"errors-at={places}", *words], meter, prepared)
 
 
 def run(command: list[str], meter: Meter, prepared: list[bytes] | None = None) -> tuple[Found, Clock]:
-    """Run a client; gives what it found, and the broker's clock for what it measured. Raises ClientFailed."""
+    """Run a client; returns its results, and the broker's clock over the measured time. Raises ClientFailed."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
         given.write(b"".join(prepared or []))
         given.seek(0)

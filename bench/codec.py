@@ -1,9 +1,9 @@
-"""Parse and build times of the generated codecs, beside kio and kafka-python in the same run.
+"""Parse and build times of the generated codecs, compared with kio and kafka-python in the same run.
 
     python -m bench.codec [--rounds 9] [--json FILE]
 
-Microseconds, medians over interleaved rounds. `target` is what a prototype of the same design took on two shared 2020s
-server cores under Python 3.11; machines differ, ratios between the columns do not.
+Times are microseconds, medians over interleaved rounds. `target` is the time of a prototype of the same design on two
+shared 2020s server cores under Python 3.11. Times differ between machines, the ratios of the columns do not.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _kafka_python(message: Message, version: int, wire: bytes) -> tuple[Callable
 
 
 def microseconds(call: Callable[[], Any], budget: float = 0.02) -> float:
-    """The time of one call, over as many as fit the budget (seconds)."""
+    """The mean time of one call, over as many calls as fit into `budget` seconds."""
     began = time.perf_counter()
     call()
     once = time.perf_counter() - began

@@ -1,9 +1,9 @@
-"""How fast the log cleaner works: megabytes of log per second of CPU, on the spot, without a broker.
+"""The speed of the log cleaner: megabytes of log per second of CPU, in this process, without a broker.
 
     python -m bench.compaction_micro [--megabytes 2048] [--record-bytes 1024] [--batch 16] [--codec none]
 
-A log of keyed records, each key written twice, so that half of them are dead; then one pass. It also prints the longest
-time that the event loop would be held, by the plan and by each replacement of segments.
+It writes a log of keyed records, each key twice, so that half of them are dead, and runs one pass of the cleaner. It
+also prints the longest time for which the plan and each replacement of segments would hold the event loop.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(path: Path, args: argparse.Namespace) -> None:
     total = args.megabytes << 20
     segment = total // args.segments if args.segments else 100 << 20
     config = LogConfig(segment_bytes=max(segment, 1024), cleanup_policy="compact", flush_messages=2**62)
-    doomed: list[str] = []  # as in a broker, where a thread deletes them
+    doomed: list[str] = []  # in a broker, a thread deletes these files
     vnode = LocalVnode(str(path), "t", 0, config, io=Io(), cache=FileCache(Io(), 512), discard=doomed.extend)
     vnode.create(bytes(16))
     fill(vnode, total, args)

@@ -1,4 +1,4 @@
-"""Topics, and when they are there: once every partition answers."""
+"""Create topics, and wait until every partition answers."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def create(address: str, topic: str, partitions: int = 6) -> None:
     request = CreateTopicsRequest(topics=[CreatableTopic(topic, partitions, 1)], timeout_ms=120_000)
     answer = wire.ask(request, CreateTopicsResponse, wait=DEADLINE_SECONDS)
     check(answer.topics[0].error_code, topic, answer.topics[0].error_message)
-    if len(leaders(address, topic)[1]) > 1:  # of several nodes the answer comes when all leaders are ready
+    if len(leaders(address, topic)[1]) > 1:  # several nodes answer when all leaders are ready
         wire.close()
         return
     until = time.perf_counter() + DEADLINE_SECONDS
     while end_offsets(wire, topic, partitions) is None:
         if time.perf_counter() > until:
             raise SystemExit(f"{topic}: not usable after {DEADLINE_SECONDS:.0f} s")
-        time.sleep(0.005)  # Kafka makes partitions behind its answer, and tells nobody when it is done
+        time.sleep(0.005)  # Kafka creates partitions after its answer, without a notice
     wire.close()
 
 
 def leaders(address: str, topic: str) -> tuple[list[int], list[int]]:
-    """The ports of the nodes that lead the partitions of a topic, in their order, and of all nodes."""
+    """The ports of the leaders of a topic's partitions, in the order of partitions, and the ports of all nodes."""
     wire = connect(parse_servers(address))
     answer = wire.ask(MetadataRequest([MetadataRequestTopic(name=topic)], False), MetadataResponse)
     wire.close()
@@ -54,7 +54,7 @@ def leaders(address: str, topic: str) -> tuple[list[int], list[int]]:
 
 
 def records(address: str, topic: str) -> int:
-    """How many records a topic has got, as the leaders of its partitions say."""
+    """The number of records of a topic, from its partitions' end offsets."""
     answer = 0
     ports, _ = leaders(address, topic)
     for index, port in enumerate(ports):
@@ -70,7 +70,7 @@ def records(address: str, topic: str) -> int:
 
 
 def create_many(address: str, prefix: str, count: int) -> list[tuple[str, int]]:
-    """Make `count` partitions in topics of a thousand at most; gives (topic, partitions)."""
+    """Make `count` partitions, in topics of at most a thousand; returns (topic, partitions) of each."""
     topics = [(f"{prefix}-{i}", min(count, PER_TOPIC)) for i in range(max(1, count // PER_TOPIC))]
     for topic, partitions in topics:
         create(address, topic, partitions)

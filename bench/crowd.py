@@ -1,8 +1,8 @@
-"""The longest that one request keeps everybody else at a broker that has much: `python -m bench.crowd`.
+"""The longest time that one request makes other clients wait at a full broker: `python -m bench.crowd`.
 
-The broker, in this process, gets two topics of many partitions, many topics, and groups with many offsets. A client
-then sends requests that are small, and whose work grows with what the broker has. What is shown is how long each takes,
-and the longest step of the event loop meanwhile, in which nobody else is served.
+The broker, in this process, gets two topics with many partitions, many topics, and groups with many offsets. A client
+then sends small requests whose work grows with the content of the broker. The output is the time of each request, and
+the longest step of the event loop meanwhile, during which no other client is served.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ ROWS: list[tuple[str, Callable[[], Message]]] = [
 
 
 def fill(pipe: Pipe) -> None:
-    """The topics, and a commit for each group."""
+    """Create the topics, and commit for each group."""
     for name in ("large-0", "large-1"):
         _ok(pipe.ask(_made(name, PARTITIONS)))
     _ok(pipe.ask(_made("one-more", 1)))
@@ -137,7 +137,7 @@ def _ok(answer: Any) -> None:
 
 
 class Steps(trio.abc.Instrument):
-    """The longest step of a task, in CPU seconds of the event loop's thread: what other processes do does not count."""
+    """The longest step of a task, in CPU seconds of the event loop's thread, so that other processes do not count."""
 
     def __init__(self) -> None:
         self.longest, self._began = 0.0, 0.0
@@ -162,13 +162,13 @@ def ask_all(port: int, steps: Steps, rows: list[str]) -> None:
         steps.longest, began = 0.0, time.perf_counter()
         pipe.ask(request())
         took = time.perf_counter() - began
-        time.sleep(0.3)  # what goes on after the answer counts, too
+        time.sleep(0.3)  # work after the answer counts, too
         print(f"| {name} | {took * 1000:.0f} | {steps.longest * 1000:.1f} |", flush=True)
     pipe.close()
 
 
 async def serve(folder: str, steps: Steps, rows: list[str]) -> None:
-    """A broker in this process, until all is asked."""
+    """Run a broker in this process, until all requests are answered."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": folder, "log.flush.interval.messages": NEVER}
@@ -180,7 +180,7 @@ async def serve(folder: str, steps: Steps, rows: list[str]) -> None:
 
 
 def main() -> None:
-    """Run the rows that are asked for, and print a table."""
+    """Run the chosen rows, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", help="parts of rows' names; all without")
     given = parser.parse_args()

@@ -2,14 +2,12 @@
 
     python -m bench.encode [--records 1000000] [--rounds 5] [--json FILE]
 
-Rows with a key of 8 bytes and a value of 100 or 180, in Arrow batches of 16,384 rows. The best of the rounds is
-reported: other work on the machine only ever makes it slower.
+Rows with a key of 8 bytes and a value of 100 or 180, in Arrow batches of 16,384 rows. The result is the best round:
+other work on the machine can only make a round slower.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 
 import pyarrow as pa
@@ -18,13 +16,13 @@ from barnabas.streams.encode import batches, encode
 from barnabas.streams.encode.batches import Backend
 from barnabas.streams.encode.python import writer_in_python
 from barnabas.wire.compression import CompressionType
-from barnabas.wire.table import table
+from bench.readings import options, show
 
 ROWS = 16_384
 
 
 def rows_of(value_bytes: int) -> pa.RecordBatch:
-    """`ROWS` rows, as a query over JSON records makes them."""
+    """`ROWS` rows, like those of a query over JSON records."""
     return pa.record_batch(
         {
             "offset": pa.array(range(ROWS), pa.int64()),
@@ -36,7 +34,7 @@ def rows_of(value_bytes: int) -> pa.RecordBatch:
 
 
 def rate(rows: pa.RecordBatch, records: int, rounds: int, max_bytes: int, codec: CompressionType) -> float:
-    """Records a second in the quickest of `rounds` passes over about `records` records."""
+    """Records a second in the fastest of `rounds` passes over about `records` records."""
     best = 0.0
     passes = max(1, records // ROWS)
     for _ in range(rounds):
@@ -52,11 +50,7 @@ def rate(rows: pa.RecordBatch, records: int, rounds: int, max_bytes: int, codec:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
-    args = parser.parse_args()
+    args = options(__doc__, records=1_000_000, rounds=5).parse_args()
     backends: dict[str, Backend] = {"python": writer_in_python}
     try:
         from barnabas.streams.encode.native import writer_in_c
@@ -64,7 +58,7 @@ def main() -> None:
         print("The encoder in C is not built.")
     else:
         backends["native"] = writer_in_c
-    figures = []
+    figures: list[dict[str, object]] = []
     for value, codec, size in (
         (100, CompressionType.NONE, 16 << 10),
         (100, CompressionType.NONE, 1 << 20),
@@ -85,10 +79,7 @@ def main() -> None:
                     "M records/s": found / 1e6,
                 }
             )
-    print(table(list(figures[0]), [[f"{v:.2f}" if isinstance(v, float) else v for v in f.values()] for f in figures]))
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(figures, file, indent=1)
+    show(figures, args.json)
 
 
 if __name__ == "__main__":

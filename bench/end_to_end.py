@@ -1,8 +1,8 @@
-"""`bench/end_to_end.c` in Python, for machines without a C compiler: the same arguments but the first, and output.
+"""`bench/end_to_end.c` in Python, for machines without a C compiler: the same output, and arguments but the first.
 
 python -m bench.end_to_end HOST:PORT TOPIC SECONDS WARM
 
-What it measures is comparable between brokers, but its two threads share one interpreter, which shows in the tails.
+Its figures are comparable between brokers, but its two threads share one interpreter, which makes the tails longer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RATE = 1000
 
 
 def end_to_end(server: str, topic: str, seconds: float, warm: float) -> dict[str, float]:
-    """Milliseconds from produce() until the consumer has a record; the first `warm` seconds are not measured."""
+    """The milliseconds from produce() until the consumer has the record; the first `warm` seconds are not measured."""
     unmeasured = int(warm * RATE)
     total = int(seconds * RATE) + unmeasured
     delays: list[float] = []
@@ -45,7 +45,7 @@ def end_to_end(server: str, topic: str, seconds: float, warm: float) -> dict[str
                 break
             if message.error():
                 if message.error().code() == KafkaError._PARTITION_EOF:
-                    ready.set()  # other errors pass, as Kafka tells of new topics with some delay
+                    ready.set()  # other errors pass: Kafka reports new topics with some delay
                 continue
             seen += 1
             if seen > unmeasured:
@@ -64,7 +64,7 @@ def end_to_end(server: str, topic: str, seconds: float, warm: float) -> dict[str
             print("measuring", flush=True)
         pause = began + number / RATE - time.perf_counter()
         if pause > 0:
-            time.sleep(pause)  # the rate is the load
+            time.sleep(pause)  # keeps the rate steady
         producer.produce(topic, f"{time.perf_counter():<20.9f}".encode() + bytes(80), partition=0)
         producer.poll(0)
     producer.flush(30)

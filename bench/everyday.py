@@ -1,9 +1,10 @@
-"""Streams and query topics at the rates that most people have, beside what else one would run for it.
+"""Streams and query topics at common rates, compared with the alternatives.
 
     python -m bench.everyday [--seconds 30] [--rates 10,100,1000,10000] [--only stream,query] [--json FILE]
 
-All run on one barnabas with its default durability, one row after the other, each over a fresh source of 2 partitions.
-Records are JSON of about 110 bytes with 1,000 keys, and come at a steady rate, with their own time as event time.
+All rows run on one barnabas broker with its default durability, one after the other, each over a new source of 2
+partitions. Records are JSON of about 110 bytes with 1,000 keys. They come at a steady rate; a record's timestamp is its
+event time.
 
     stream         averages and the like by key over windows of 10 s (of 20 streams some have 5 s, or conditions)
     query          a query topic that filters (WHERE temp > 20), and lets about half of the records through
@@ -11,9 +12,9 @@ Records are JSON of about 110 bytes with 1,000 keys, and come at a steady rate, 
     connector      the stream's average on Spark with its Kafka connector, as fast as it can, without transactions
     script         the query as a consumer and a producer of 30 lines of Python (confluent-kafka)
 
-`cores` and `memory` (sum of the processes' proportional set sizes) are those of the driver with JVM and workers, or of
-the peer's process; `broker` are the cores of barnabas itself. `delay` is from the end of a window, by the clock, or
-from the send of a record, until its result is at a consumer that reads committed records.
+`cores` and `memory` (sum of the processes' proportional set sizes) are those of the driver with its JVM and workers, or
+of the peer's process; `broker` is the cores of barnabas itself. `delay` is the time from the end of a window, by the
+clock, or from the send of a record, until a read_committed consumer has its result.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ sink.option("kafka.bootstrap.servers", server).option("checkpointLocation", fold
 
 
 class Load:
-    """Records into a source, at a steady rate."""
+    """Sends records to a source at a steady rate."""
 
     def __init__(self, server: str, source: str, rate: int) -> None:
         self._server, self._source, self._rate = server, source, rate
@@ -123,10 +124,10 @@ def _value(number: int) -> str:
 
 
 class Figures:
-    """What a row costs while it is steady: cores and memory of the worker, cores of the broker, delays."""
+    """The cost of a row in its steady state: cores and memory of the worker, cores of the broker, delays."""
 
     def __init__(self, broker: Barnabas, worker: int | None) -> None:
-        """`worker` is the process at whose foot the work is done; without it that is the broker's driver."""
+        """`worker` is the process that does the work, with its children; without it, the broker's driver."""
         assert broker.process is not None
         self._broker = Meter(broker.process.pid)
         self._is_driver = worker is None
@@ -146,7 +147,7 @@ class Figures:
 
 
 def _memory(pid: int) -> float:
-    """GiB of a process and those below it; what they share is counted once."""
+    """The GiB of a process and its descendants; shared pages are counted once."""
     top = psutil.Process(pid)
     total = 0
     for process in (top, *top.children(recursive=True)):
@@ -206,7 +207,7 @@ class Rows:
         self._made = 0
 
     def of(self, kind: str, count: int, rate: int) -> tuple[str, ...]:
-        """Measure one."""
+        """Measure one row."""
         self._made += 1
         source = f"source-{self._made}"
         targets = [f"result-{self._made}-{number}" for number in range(count)]
@@ -276,7 +277,7 @@ class Rows:
             yield worker
 
     def _forget(self, group: str) -> None:
-        """Have the next run of Kafka Streams begin anew."""
+        """Make the next run of Kafka Streams start from the beginning."""
         for name in [topic.name or "" for topic in self._cluster.metadata(None)]:
             if name.startswith(f"{group}-"):
                 delete_topic(self._cluster, name)

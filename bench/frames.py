@@ -1,4 +1,4 @@
-"""Prepared requests for the load client, and where their answers hold error codes."""
+"""Prepared requests for the load client, and the positions of error codes in their answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from barnabas.wire.messages.produce import (
 from barnabas.wire.types import Message
 
 CORRELATION_ID = 1
-# Versions that both brokers have, with topics by name.
+# Versions that both brokers support, with topics by name.
 PRODUCE, FETCH, METADATA, API_VERSIONS = 9, 12, 12, 3
 
 
@@ -63,12 +63,12 @@ def metadata(topics: list[str]) -> bytes:
 
 
 def opening() -> bytes:
-    """What a client asks first: ApiVersions."""
+    """The first request of a client: ApiVersions."""
     return frame(ApiVersionsRequest("bench", "1"), API_VERSIONS)
 
 
 def produce_errors(topic: str) -> list[int]:
-    """Where the answer to `produce` has error codes."""
+    """The positions of error codes in the answer to `produce`."""
 
     def answer(code: int) -> Message:
         part = PartitionProduceResponse(0, code)
@@ -78,7 +78,7 @@ def produce_errors(topic: str) -> list[int]:
 
 
 def fetch_errors(topic: str) -> list[int]:
-    """Where the answer to `fetch` has error codes: its own, and the partition's."""
+    """The positions of error codes in the answer to `fetch`: its own, and the partition's."""
 
     def answer(own: int, code: int) -> Message:
         part = Fetched(0, code, aborted_transactions=None, records=b"")
@@ -88,7 +88,7 @@ def fetch_errors(topic: str) -> list[int]:
 
 
 def _place(answer: Callable[[int], Message], version: int) -> int:
-    """Where answers with and without an error differ first, counted behind the size, with correlation id and tags."""
+    """The offset after the size, with correlation id and tags, at which answers with and without an error differ."""
     type_ = type(answer(0))
     without, with_ = (message_codec(type_, version).build(answer(code)) for code in (0, -1))
     at = next(i for i, (a, b) in enumerate(zip(without, with_, strict=True)) if a != b)

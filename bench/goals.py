@@ -1,4 +1,4 @@
-"""What we mean to reach beside Apache Kafka, figure by figure.
+"""Our goals compared with Apache Kafka, figure by figure.
 
 Most goals are ratios to the peer's figure of the same run; some are absolute.
 """
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Goal:
-    """`most` or at least `limit`, of the ratio or of our own figure."""
+    """At most (`most`) or at least `limit`, for the ratio or for our own figure."""
 
     limit: float
     most: bool = True
     ratio: bool = True
 
     def text(self) -> str:
-        """As it stands in the table."""
+        """The goal as the table shows it."""
         return f"{'<=' if self.most else '>='} {self.limit:g}{'x' if self.ratio else ''}"
 
     def met(self, ours: float, theirs: float | None) -> bool | None:
-        """Whether it is reached; None if that cannot be said."""
+        """Whether the goal is reached; None if there is no peer's figure for the ratio."""
         if self.ratio and not theirs:
             return None
         value = ours / theirs if self.ratio and theirs else ours
@@ -39,7 +39,7 @@ def least(ratio: float) -> Goal:
 
 
 def below(value: float) -> Goal:
-    """At most this, whatever the peer does."""
+    """At most this value, independent of the peer."""
     return Goal(value, ratio=False)
 
 

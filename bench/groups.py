@@ -2,8 +2,9 @@
 
     python -m bench.groups HOST:PORT [COUNT]
 
-Raw sockets and our own codecs: thousands of librdkafka instances would measure librdkafka. The client takes about as
-much CPU as the broker, so its times compare brokers under the same client and are no broker's limit.
+The client uses raw sockets and our own codecs: thousands of librdkafka instances would measure librdkafka. It takes
+about as much CPU as the broker, so its times compare brokers under the same client, and do not show the limit of a
+broker.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bench import frames
 from bench.limits import raise_open_files
 
 R = TypeVar("R", bound=Message)
-# Versions that both brokers have.
+# Versions that both brokers support.
 VERSIONS: dict[type[Message], int] = {
     FindCoordinatorRequest: 3,
     JoinGroupRequest: 7,
@@ -76,13 +77,13 @@ class Client:
 
 
 def check(code: int) -> None:
-    """Stop at an error code."""
+    """Exit if there is an error code."""
     if code:
         raise SystemExit(f"the broker answered {ErrorCode(code).name}")
 
 
 class Groups:
-    """All groups, and who of them is complete."""
+    """All groups, and which of them are complete."""
 
     def __init__(self, server: str, count: int) -> None:
         self._server, self._count = server, count
@@ -93,7 +94,7 @@ class Groups:
         self._beats = 0
 
     async def run(self) -> dict[str, float]:
-        """Join, beat, rebalance; gives the seconds."""
+        """Join, send heartbeats, rebalance; returns the times and the rate."""
         await self._coordinators()
         async with trio.open_nursery() as nursery:
             began = trio.current_time()
@@ -105,7 +106,7 @@ class Groups:
             joined = trio.current_time() - began
             print("measuring", flush=True)
             before = self._beats
-            await trio.sleep(HOLD_SECONDS)  # steady heartbeats are the measured state
+            await trio.sleep(HOLD_SECONDS)  # measure steady heartbeats
             rate = (self._beats - before) / HOLD_SECONDS
             print("measured", flush=True)
             began = trio.current_time()
@@ -120,7 +121,7 @@ class Groups:
         return {"join s": joined, "heartbeats/s": rate, "rebalance s": rebalanced}
 
     async def _coordinators(self) -> None:
-        """Return when every group has its coordinator: Kafka makes them in the background and tells nobody when."""
+        """Return when every group has its coordinator: Kafka loads them in the background, without a notice."""
         client = await Client.connect(self._server)
         while (await client.ask(FindCoordinatorRequest("g-0"), FindCoordinatorResponse)).error_code:
             await trio.sleep(PAUSE_SECONDS)
@@ -130,7 +131,7 @@ class Groups:
                 await trio.sleep(PAUSE_SECONDS)
 
     async def _member(self, group: int) -> None:
-        """A member, until all is over: joins, beats, and joins again when the group rebalances."""
+        """A member, until the end of the run: it joins, sends heartbeats, and joins again when the group rebalances."""
         async with self._limit:
             client = await Client.connect(self._server)
         name, member_id = f"g-{group}", ""
@@ -157,7 +158,7 @@ class Groups:
             await self._beat(client, HeartbeatRequest(name, generation, member_id))
 
     async def _beat(self, client: Client, heartbeat: HeartbeatRequest) -> None:
-        """Heartbeats until the group rebalances."""
+        """Send heartbeats until the group rebalances."""
         while not self._stop.is_set():
             with trio.move_on_after(HEARTBEAT_SECONDS):
                 await self._stop.wait()

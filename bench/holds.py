@@ -1,7 +1,7 @@
-"""The longest that one giant request keeps everybody else: `python -m bench.holds [--elements 190000]`.
+"""The longest time that one giant request makes others wait: `python -m bench.holds [--elements 190000]`.
 
-One client asks for versions over and over and takes the time of each answer. Beside it another sends one request with
-as many elements as the broker takes. What is shown is the slowest answer of the first client meanwhile.
+One client sends ApiVersions in a loop and measures the time of each answer. Meanwhile another client sends one request
+with as many elements as the broker takes. The output is the slowest answer of the first client.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ GIANTS: dict[str, Callable[[int], Made]] = {
 
 
 def slowest(port: int, stop: threading.Event, times: list[float]) -> None:
-    """Ask again and again; the times of the answers, seconds."""
+    """Ask in a loop, and add the times of the answers, in seconds, to `times`."""
     with Pipe(port) as pipe:
         while not stop.is_set():
             began = time.perf_counter()

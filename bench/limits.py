@@ -1,4 +1,4 @@
-"""What this machine allows: open files, free disk, and rows that are skipped because of it."""
+"""The limits of this machine, open files and free disk space, and rows that are skipped because of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SPARE_BYTES = 2 * 10**9
 
 
 class Skip(Exception):
-    """A row that cannot be measured here; the message is one line."""
+    """A row cannot be measured on this machine; the message is one line."""
 
 
 def raise_open_files() -> int:
-    """Allow this process and its children as many open files as the system lets us; gives the number."""
+    """Raise the limit of open files for this process and its children as far as possible; returns the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
@@ -28,6 +28,6 @@ def need_files(count: int) -> None:
 
 
 def need_disk(folder: Path, size: int) -> None:
-    """Raises Skip if less than `size` bytes and some spare room are free in a folder."""
+    """Raises Skip if a folder has less free space than `size` bytes and a reserve."""
     if size + SPARE_BYTES > (free := shutil.disk_usage(folder).free):
         raise Skip(f"needs {(size + SPARE_BYTES) / 1e9:.0f} GB of disk, {free / 1e9:.0f} GB are free in {folder}")

@@ -1,4 +1,4 @@
-"""How long a million lines take from a file into a topic and back, with `barnabas` and with kcat.
+"""The time of a million lines from a file to a topic and back, with `barnabas` and with kcat.
 
 python -m bench.lines [--lines N] [--rounds N]
 """
@@ -22,7 +22,7 @@ OURS = [sys.executable, "-m", "barnabas"]
 
 
 def timed(command: Sequence[str], given: Path | None = None, out: Path | None = None) -> tuple[float, float]:
-    """Seconds that a command takes, and of CPU in it. Raises CalledProcessError."""
+    """The wall-clock seconds and the CPU seconds of a command. Raises CalledProcessError."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with open(given or "/dev/null", "rb") as stdin, open(out or "/dev/null", "wb") as stdout:
         subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, check=True)
@@ -32,7 +32,7 @@ def timed(command: Sequence[str], given: Path | None = None, out: Path | None = 
 
 
 def main() -> int:
-    """Measure, and print a table. Fails if what comes back is not what was sent."""
+    """Measure, and print a table. Fails if the lines that come back differ from those sent."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,6 +1,6 @@
 """`bench/load.c` in Python, for machines without a C compiler: the same arguments, input and output.
 
-What it measures is comparable between brokers, but the client takes about as much CPU as they do.
+Its figures are comparable between brokers, but the client takes about as much CPU as they do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def fail(text: str) -> NoReturn:
 
 
 def split(data: bytes) -> list[bytes]:
-    """The length-prefixed requests that a byte string holds."""
+    """The length-prefixed requests in a byte string."""
     frames, at = [], 0
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
@@ -40,7 +40,7 @@ def split(data: bytes) -> list[bytes]:
 
 @dataclass(eq=False)
 class Connection:
-    """A socket, the send times of the requests on their way, and the answer that is being received."""
+    """A socket, the send times of the requests in flight, and the incomplete answer."""
 
     socket: socket.socket
     cursor: int
@@ -77,7 +77,7 @@ class Load:
         self.opened, self.answers = True, 0
 
     def transmit(self, connection: Connection, frame: bytes) -> None:
-        """Send a request; the socket blocks, for a handful of requests fits its buffer."""
+        """Send a request. The socket blocks: its buffer holds a few requests."""
         connection.socket.sendall(frame)
         connection.sent.append(time.perf_counter())
         self.on_their_way += 1
@@ -89,12 +89,12 @@ class Load:
         self.transmit(connection, frame)
 
     def whose_turn(self) -> Connection:
-        """The next connection, with a window over all."""
+        """The next connection, if a window covers all connections."""
         self.turn += 1
         return self.all[(self.turn - 1) % self.count]
 
     def begin(self, in_flight: int) -> None:
-        """Bring the first requests on their way."""
+        """Send the first requests."""
         if self.frames:
             for number in range(self.window or in_flight * self.count):
                 self.send_next(self.whose_turn() if self.window else self.all[number % self.count])
@@ -130,12 +130,12 @@ class Load:
             self.send_next(self.whose_turn() if self.window else connection)
 
     def handle_events(self) -> None:
-        """Wait for answers, 20 ms at most."""
+        """Wait for answers, for at most 20 ms."""
         for fd, _ in self.epoll.poll(0.02):
             self.receive(self.by_fd[fd])
 
     def warm(self, settle: float, least: int) -> list[float]:
-        """Run until the rate has settled and `least` answers came, each request at least once; gives the rates."""
+        """Run until the rate has settled and `least` answers came, each request at least once; returns the rates."""
         rates: list[float] = []
         began, enough = time.perf_counter(), max(len(self.frames), self.count)
         while settle > 0 and self.frames:
@@ -149,7 +149,7 @@ class Load:
         return rates
 
     def measure(self, seconds: float, requests: int) -> float:
-        """Run and note the times; gives the seconds it took."""
+        """Run and note the times; returns the seconds that it took."""
         self.measuring = True
         start = time.perf_counter()
         while time.perf_counter() - start < seconds if seconds > 0 else len(self.times) < requests:
@@ -159,7 +159,7 @@ class Load:
 
 
 def run(host: str, ports: list[int], frames: list[bytes], options: dict[str, str]) -> None:
-    """The whole of a load; prints as load.c does."""
+    """Run a whole load; prints the same as load.c."""
     errors_at = [int(word) for word in options.get("errors-at", "").split(",") if word]
     load = Load(frames, errors_at, int(options.get("connections", 1)), int(options.get("window", 0)))
     began = time.perf_counter()

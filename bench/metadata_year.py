@@ -1,11 +1,11 @@
-"""What the metadata log takes after many topics that came and went, and how long a start reads it.
+"""The size of the metadata log after many topics were created and deleted, and the time that a start reads it.
 
     python -m bench.metadata_year [--topics 365000] [--kept 1000] [--snapshot-bytes 20971520]
 
 Each topic has four partitions and two settings, and is deleted after the next one is made; each change is a batch, as
-the broker writes it. A snapshot is taken whenever the log has grown by so many bytes, and two are kept, as the broker
-does; folders are not made. The load is what a start does before it opens its port. With `--snapshot-bytes 0` there are
-no snapshots.
+the broker writes it. As in the broker, a snapshot is taken whenever the log has grown by `--snapshot-bytes`, and two
+are kept; partition folders are not made. The load is the work of a start before it opens its port. With
+`--snapshot-bytes 0` there are no snapshots.
 """
 
 from __future__ import annotations

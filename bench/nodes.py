@@ -1,10 +1,10 @@
-"""What a request, a change of the metadata and a node cost as the nodes become more: `python -m bench.nodes`.
+"""The cost of a request, a metadata change and a node as the number of nodes grows: `python -m bench.nodes`.
 
     python -m bench.nodes [--counts 1 2 4 8 16] [--seconds 3]
 
-On a machine with fewer cores than nodes no rate says what more cores would do. CPU per request does: where it stays the
-same as nodes are added, as many cores do as many times the work, up to what all share (the disk, the kernel's
-loopback, and the owner of the metadata for changes). Memory is PSS, in which what processes share counts once.
+On a machine with fewer cores than nodes, the rates do not show what more cores would give. CPU per request does: if it
+stays the same as nodes are added, N cores do N times the work, up to the limits of shared resources (the disk, the
+kernel's loopback, and the owner of the metadata for changes). Memory is PSS, which counts shared pages once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bench.create import create, leaders
 from bench.servers import NEVER, Clock, Meter
 from compat_tests.broker_process import Barnabas
 
-#: Of producers to each node, each with one request under way.
+#: The number of producers to each node, each with one request in flight.
 CONNECTIONS = 64
 CREATED, IDLE_SECONDS = 100, 10.0
 
 
 def measured(folder: Path, count: int, seconds: float) -> dict[str, float]:
-    """A broker of so many nodes, from its start on."""
+    """Start a broker with `count` nodes and measure it."""
     server = Barnabas(folder, {"log.flush.interval.messages": NEVER})
     server.processes = count
     began = time.perf_counter()
@@ -47,7 +47,8 @@ def measured(folder: Path, count: int, seconds: float) -> dict[str, float]:
         )  # fmt: skip
         wire = connect(parse_servers(server.address))
         times = []
-        with Clock(meter) as changes:
+        owner = Meter(server.process.pid if count == 1 else _first_node(server.process.pid))
+        with Clock(meter) as changes, Clock(owner) as owners:
             for number in range(CREATED):
                 asked = CreateTopicsRequest(topics=[CreatableTopic(f"t{number}", 1, 1)], timeout_ms=60_000)
                 at = time.perf_counter()
@@ -56,7 +57,7 @@ def measured(folder: Path, count: int, seconds: float) -> dict[str, float]:
                 assert not answer.topics[0].error_code
         wire.close()
         with Clock(meter) as idle:
-            time.sleep(IDLE_SECONDS)  # the state that is measured is to be idle
+            time.sleep(IDLE_SECONDS)  # the idle state is measured
         pss = sum(_pss_mib(pid) for pid in meter.pids())
         server.stop()
     return {
@@ -65,9 +66,15 @@ def measured(folder: Path, count: int, seconds: float) -> dict[str, float]:
         "CPU us/req": clock.cpu / found["requests"] * 1e6,
         "create p50 ms": statistics.median(times) * 1000,
         "CPU ms/create": changes.cpu / CREATED * 1000,
+        "of the owner": owners.cpu / CREATED * 1000,
         "idle CPU %/node": idle.cpu / idle.wall * 100 / count,
         "PSS MiB/node": pss / count,
     }
+
+
+def _first_node(supervisor: int) -> int:
+    """The process of the first node, which owns the metadata: the supervisor starts it first."""
+    return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
 
 
 def _pss_mib(pid: int) -> float:

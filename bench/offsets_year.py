@@ -1,9 +1,10 @@
-"""What `__consumer_offsets` takes after many commits, with and without compaction: room on disk, and time to load.
+"""The size and load time of `__consumer_offsets` after many commits, with and without compaction.
 
     python -m bench.offsets_year [--commits 2000000] [--keys 5000]
 
-One partition, one batch for each commit as the coordinator writes it, segments of `offsets.topic.segment.bytes`. The
-load is what a broker does at its start before it answers for the groups of that partition.
+There is one partition, with one batch for each commit, as the coordinator writes it, and segments of
+`offsets.topic.segment.bytes`. The load is the work of a broker's start before it answers for the groups of that
+partition.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from barnabas.wire.batch import Record
 from barnabas.wire.records.offset_commit import OffsetCommitValue
 
 NOW = 1_700_000_000_000
-STEP_MS = 10  # from one commit to the next
+STEP_MS = 10  # between two commits
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Files out of the page cache, and how much of them is in it."""
+"""Drop files from the page cache, and measure their share in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def drop(files: Iterable[Path]) -> float:
-    """Sync files and drop their pages; gives the share that stayed. Raises Skip if that is more than a hundredth."""
+    """Sync files and drop their pages; returns the share that stayed. Raises Skip if that is above one per cent."""
     pages = there = 0
     for file in files:
         fd = os.open(file, os.O_RDONLY)

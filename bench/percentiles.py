@@ -1,4 +1,4 @@
-"""What is said of latencies."""
+"""The percentiles of latencies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Plots from the JSON of one run or several: `python -m bench.plot A.json [B.json ...] [--out docs/plots]`.
+"""Plots from the JSON of one or several runs: `python -m bench.plot A.json [B.json ...] [--out docs/plots]`.
 
-The rows `scale-partitions-N` and `scale-connections-N` become one plot each, every figure a panel over N, both axes
-logarithmic, with a line that grows as N does; the main table becomes a bar chart of its ratios. Medians over all
-rounds; the bars through the points reach from the lowest to the highest.
+The rows `scale-partitions-N` and `scale-connections-N` become one plot each. Every figure is a panel over N with two
+logarithmic axes and a guide line proportional to N. The main table becomes a bar chart of its ratios. Points are
+medians over all rounds; the bars through them reach from the lowest to the highest value.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import matplotlib.pyplot as plt  # the backend comes first
 
 NAMES = {"barnabas": "barnabas", "kafka": "Apache Kafka"}
 COLOURS = {"barnabas": "#0b6e99", "kafka": "#c1571a"}
-FLOOR = 1e-3  # of a percentage on a logarithmic axis
-DECADES = 100.0  # the least span of a logarithmic axis: on less, noise looks like growth
+FLOOR = 1e-3  # the least percentage on a logarithmic axis
+DECADES = 100.0  # the least span of a logarithmic axis: on a smaller one, noise looks like growth
 PANELS = {
     "partitions": {
         "CPU us/req": "produce: broker CPU per request (µs)",
@@ -41,7 +41,7 @@ PANELS = {
         "MiB": "resident memory (MiB)",
     },
 }
-# Figures of the main table by its rows. More of a rate is better, less of all others.
+# The figures of the bar chart, by row of the main table. Higher rates are better; all other figures should be low.
 BARS = {
     "produce-1k": ("MB/s", "CPU s/GB"),
     "consume": ("MB/s", "CPU s/GB"),
@@ -69,7 +69,7 @@ def points(results: Results, policy: str, what: str, unit: str, server: str) -> 
 
 
 def better(results: Results, policy: str, row: str, unit: str, more: bool) -> float | None:
-    """How many times better barnabas is than the peer; None if one was not measured, or had nothing to measure."""
+    """How many times better barnabas is than the peer; None if a value is missing or zero."""
     ours, theirs = (results.values.get((policy, row, unit, server)) for server in SERVERS)
     if not ours or not theirs:
         return None
@@ -80,7 +80,7 @@ def better(results: Results, policy: str, row: str, unit: str, more: bool) -> fl
 
 
 def on(results: Results) -> str:
-    """What it was measured on."""
+    """The machine of the measurement."""
     about = results.about[0]
     return (
         f"{about['cores']} shared {about['machine']} cores, Python {about['Python']}, "
@@ -117,7 +117,7 @@ def scaling(results: Results, policy: str, what: str) -> Any:
 
 
 def guide(axis: Any, found: dict[int, list[float]]) -> None:
-    """A line through our last point that grows as N does, on an axis of two decades at least."""
+    """Draw a line through our last point that is proportional to N, on an axis of at least two decades."""
     low, high = axis.get_ylim()
     widen = max(1, (DECADES / (high / low)) ** 0.5)
     axis.set_ylim(low / widen, high * widen)
@@ -129,7 +129,7 @@ def guide(axis: Any, found: dict[int, list[float]]) -> None:
 
 
 def ratios(results: Results, policy: str) -> Any:
-    """The bar chart of the main table; None if there is nothing of it."""
+    """The bar chart of the main table; None if the results have none of its rows."""
     found = {
         f"{row}: {unit}": times
         for row, units in BARS.items()
@@ -162,7 +162,7 @@ def ratios(results: Results, policy: str) -> Any:
 
 
 def save(figure: Any, file: Path) -> None:
-    """Write an SVG with text as text, the same for the same values."""
+    """Write an SVG with text as text; the same values give the same file."""
     with plt.rc_context({"svg.hashsalt": "bench", "svg.fonttype": "none"}):
         figure.savefig(file, metadata={"Date": None})
     plt.close(figure)

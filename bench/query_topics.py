@@ -2,11 +2,11 @@
 
     python -m bench.query_topics [--records 3000000] [--seconds 20] [--json FILE]
 
-Records are those of `bench.spark_scan` (about 180 bytes, JSON), 2 partitions, Spark at local[2], the broker's default
-durability. `backlog` is the time from the making of the query, with the driver running, until the topic has come to its
-source's end, for a query that lets 1 % through and one that lets all through. `end to end` is from a record's send to
-its result at a consumer, at 1,000 records/s. `eight queries` are eight different ones over the same source at that
-rate: the lag that they have left, and the CPU that driver, JVM and workers take.
+Records are those of `bench.spark_scan` (about 180 bytes, JSON), with 2 partitions, Spark at local[2] and the broker's
+default durability. `backlog` is the time from the creation of the query, with a running driver, until it has processed
+its source to the end, for a query that lets 1 % of the records through and one that lets all through. `end to end` is
+the time from a record's send until a consumer has its result, at 1,000 records/s. `eight queries` are eight different
+queries over the same source at that rate: the lag at the end, and the CPU of driver, JVM and workers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POLL_SECONDS = 0.005
 
 
 def query(cluster: Cluster, topic: str, text: str) -> float:
-    """Make a query topic; the seconds that it took."""
+    """Make a query topic; returns the seconds that it took."""
     began = time.perf_counter()
     made = create_topic(cluster, topic, {"barnabas.query": text})
     check(made.error_code, topic, made.error_message)
@@ -55,7 +55,7 @@ def end(cluster: Cluster, topic: str) -> int:
 
 
 def backlog(cluster: Cluster, topic: str, text: str, count: int) -> float:
-    """Records of the source a second, until the results have come to its end."""
+    """The source's records per second, until the query has processed it to the end."""
     began = time.perf_counter()
     query(cluster, topic, text)
     while end(cluster, topic) < count:
@@ -64,7 +64,7 @@ def backlog(cluster: Cluster, topic: str, text: str, count: int) -> float:
 
 
 def steady(server: str, topic: str, seconds: float, stop: threading.Event) -> None:
-    """Records with the time of their send, at a steady rate."""
+    """Send records at a steady rate, each with the time of its send."""
     producer = Producer({"bootstrap.servers": server, "linger.ms": 1})
     began = time.perf_counter()
     for number in range(int(RATE * seconds)):

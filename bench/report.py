@@ -1,6 +1,6 @@
-"""A table in Markdown from the JSON of one run or several: `python -m bench.report A.json [B.json ...]`.
+"""A Markdown table from the JSON of one or several runs: `python -m bench.report A.json [B.json ...]`.
 
-Every figure has its median over all rounds of all files, and in brackets the lowest and the highest.
+Every figure is the median over all rounds of all files, with the lowest and the highest in brackets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.servers import BESIDE, NODES, POLICIES, SERVERS
 
 
 def servers(results: Results) -> list[str]:
-    """What stands in the columns: barnabas and its peer, or another checkout in the peer's place."""
+    """The servers in the columns: barnabas and its peer, or another checkout in place of the peer."""
     there = {key[3] for key in results.values}
     if not there & {BESIDE, NODES}:
         return list(SERVERS)
@@ -23,18 +23,18 @@ def servers(results: Results) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Three digits, or all before the point."""
+    """A number with three digits, or all digits before the point."""
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median, lowest and highest; one value stands alone."""
+    """Median, lowest and highest; a single value is shown alone."""
     middle = number(statistics.median(values))
     return middle if len(values) == 1 else f"{middle} ({number(min(values))} .. {number(max(values))})"
 
 
 def line(results: Results, policy: str, row: str, unit: str) -> tuple[str, ...]:
-    """One figure: of each server, and the first one's ratio to the second."""
+    """The line of one figure: its value for each server, and the ratio of the first to the second."""
     found = [results.values.get((policy, row, unit, server)) for server in servers(results)]
     ours, theirs, *_ = [*(statistics.median(values) if values else None for values in found), None]
     goal = GOALS.get((policy, row, unit)) if "kafka" in servers(results) else None
@@ -50,7 +50,7 @@ def line(results: Results, policy: str, row: str, unit: str) -> tuple[str, ...]:
 
 
 def markdown(results: Results) -> str:
-    """One table for each policy, what was left out, and what it was measured on."""
+    """One table for each policy, the rows that were left out, and the machines."""
     out = []
     for policy in POLICIES:
         lines = [line(results, *figure) for figure in results.figures() if figure[0] == policy]

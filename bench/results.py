@@ -1,6 +1,6 @@
-"""What runs have found, as JSON: every value of every round, what was left out, and what it was measured on.
+"""The results of runs, as JSON: every value of every round, the rows that were left out, and the machines.
 
-Results of several runs are merged by putting the values of the same figure together.
+Results of several runs are merged: the values of the same figure are put together.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class Results:
     about: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, policy: str, row: str, server: str, figures: dict[str, float]) -> None:
-        """The figures of one round of a row."""
+        """Add the figures of one round of a row."""
         for unit, value in figures.items():
             self.values.setdefault((policy, row, unit, server), []).append(value)
 
     def leave_out(self, policy: str, row: str, server: str, reason: str) -> None:
-        """A row that has no figures, and why."""
+        """Note that a row has no figures, and why."""
         self.left_out[policy, row, server] = reason
 
     def figures(self) -> list[tuple[str, str, str]]:
-        """Policies, rows and units, in the order of the first run, a row's units together."""
+        """Policies, rows and units, in the order of the first run; the units of a row are together."""
         first = {key: number for number, key in enumerate(dict.fromkeys(key[:2] for key in self.values))}
         return sorted(dict.fromkeys(key[:3] for key in self.values), key=lambda key: first[key[:2]])
 
     def dumps(self) -> str:
-        """As JSON."""
+        """The results as JSON."""
         values = [
             {"policy": p, "row": r, "unit": u, "server": s, "values": v} for (p, r, u, s), v in self.values.items()
         ]
@@ -54,7 +54,7 @@ class Results:
 
 
 def loads(text: str) -> Results:
-    """From JSON."""
+    """Results from JSON."""
     data: dict[str, Any] = json.loads(text)
     return Results(
         {(r["policy"], r["row"], r["unit"], r["server"]): r["values"] for r in data["rows"]},
@@ -80,7 +80,7 @@ def merge(parts: Iterable[Results]) -> Results:
 
 
 def this_machine(client: str) -> dict[str, str]:
-    """What a run is measured on and with."""
+    """The machine and the versions of a run."""
     return {
         "machine": platform.machine(),
         "cores": str(os.cpu_count()),

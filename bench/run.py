@@ -1,10 +1,10 @@
-"""`make bench`: barnabas and Apache Kafka in turn on fresh data directories, the same clients, medians and ratios.
+"""`make bench`: barnabas and Apache Kafka in turn on new data directories, with the same clients; medians and ratios.
 
     python -m bench.run [--rounds 3] [--policy page-cache fsync] [--rows main | giant | scale | all | NAME ...]
 
-Rounds are interleaved (A B A B) on one machine, so that what else it does hits both. Throughput is wall time at the
-client; CPU is the broker's own, children counted. Without Kafka's jars only barnabas is measured. The JSON is written
-after every broker, so that a run that is ended keeps what it has.
+Rounds are interleaved (A B A B) on one machine, so that other work on it affects both. Throughput is wall-clock time at
+the client; CPU is that of the broker and its children. Without Kafka's jars, only barnabas is measured. The JSON is
+written after every broker, so that an interrupted run keeps its results.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ WARM_SECONDS = 10.0
 
 
 def say(text: str) -> None:
-    """Progress, beside the table."""
+    """Print progress, which is not part of the table."""
     print(text, file=sys.stderr, flush=True)
 
 
 def brokers(rows: list[str]) -> list[list[str]]:
-    """The rows that share a broker, for each broker: those that load it little together, the others alone."""
+    """The rows of each broker: rows with little load share one, each other row has its own."""
     together = [row for row in rows if not find(row).fresh]
     return [*([together] if together else []), *([row] for row in rows if find(row).fresh)]
 
 
 def estimate(rows: list[str], servers: list[str], times: int) -> float:
-    """About how many seconds a run takes."""
+    """The approximate seconds of a run."""
     shared = brokers(rows)
     warm = WARM_SECONDS * sum(any(find(row).warm for row in part) for part in shared)
     one = (sum(find(row).seconds for row in rows) + warm) * len(servers)
@@ -58,7 +58,7 @@ def shown(figures: dict[str, float]) -> str:
 
 
 def one_broker(name: str, policy: str, rows: list[str], folder: Path, inputs: Path, results: Results) -> None:
-    """One broker, started afresh, through its rows."""
+    """Start one broker, and run its rows."""
     running = Running(name, policy, folder, inputs)
     stolen = Stolen()
     started, warm = running.start(), False
@@ -89,7 +89,7 @@ def one_broker(name: str, policy: str, rows: list[str], folder: Path, inputs: Pa
 
 
 def stop(running: Running) -> None:
-    """Stop a broker; one that takes too long is killed, which is no reason to end the run."""
+    """Stop a broker. If that takes too long, the broker is killed and the run continues."""
     try:
         running.server.stop()
     except AssertionError as error:
@@ -97,8 +97,11 @@ def stop(running: Running) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Give the disk back, but keep the files: ext4 looks at each one deleted in the last half minute when it makes a
-    new one, so that the next broker would have to pay for this one's partitions."""
+    """Free the disk space, but keep the files.
+
+    When ext4 creates a file, it checks each file that was deleted in the last half minute, so the next broker would pay
+    for this one's partitions.
+    """
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             os.truncate(path, 0)

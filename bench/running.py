@@ -1,4 +1,4 @@
-"""A broker under measurement: its process, its meter, and when it first answered."""
+"""A measured broker: its process, its meter, and the time of its first answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDLE_SECONDS = 5.0
 
 
 class Running:
-    """A broker on a fresh data directory. `inputs` is a folder that all brokers of a run share."""
+    """A broker on a new data directory. `inputs` is a folder that all brokers of a run share."""
 
     def __init__(self, name: str, policy: str, folder: Path, inputs: Path) -> None:
         self.name, self.policy, self.inputs = name, policy, inputs
@@ -36,11 +36,11 @@ class Running:
 
     @property
     def data_dir(self) -> Path:
-        """Where the logs are."""
+        """The folder of the logs."""
         return self.server.data_dir
 
     def start(self, topic: str | None = None) -> float:
-        """Start the process; gives the seconds until it first answered (with a topic: for all of its partitions)."""
+        """Start the process; returns the seconds until its first answer (with a topic: for all of its partitions)."""
         answered: list[float] = []
         probe = threading.Thread(target=lambda: answered.append(first_answer(self.address, topic)), daemon=True)
         began = time.perf_counter()
@@ -56,15 +56,15 @@ class Running:
         return self.server.process is not None and self.server.process.poll() is None
 
     def idle(self) -> dict[str, float]:
-        """What the broker costs when nobody asks it anything."""
-        time.sleep(1)  # what the load before has left to do
+        """The CPU of the idle broker."""
+        time.sleep(1)  # until the work that the load has left is done
         with Clock(self.meter) as clock:
-            time.sleep(IDLE_SECONDS)  # the state that is measured is to be idle
+            time.sleep(IDLE_SECONDS)  # the idle state is measured
         return {"idle CPU %": clock.cpu / clock.wall * 100, "MiB": clock.rss}
 
 
 def first_answer(address: str, topic: str | None) -> float:
-    """Ask until an answer comes: ApiVersions, or the end offsets of a topic. Gives the time."""
+    """Ask until an answer comes: ApiVersions, or the end offsets of a topic. Returns the time."""
     until = time.perf_counter() + START_SECONDS
     while True:
         try:
@@ -76,4 +76,4 @@ def first_answer(address: str, topic: str | None) -> float:
             there, now = False, time.perf_counter()
         if there or now > until:
             return now
-        time.sleep(PROBE_SECONDS)  # a process that does not listen yet cannot tell when it will
+        time.sleep(PROBE_SECONDS)  # a process that does not listen yet cannot notify us

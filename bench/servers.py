@@ -1,7 +1,7 @@
-"""The brokers under measurement, as processes: how they are started, and what they cost.
+"""The measured brokers, as processes: their start, CPU and memory.
 
-Two policies are compared like with like: `fsync` (every acknowledged batch is on disk: our default, Kafka with
-`flush.messages=1`) and `page-cache` (Kafka's default, ours with `log.flush.interval.messages` at Kafka's value).
+Both brokers run with the same policy: `fsync` (every acknowledged batch is on disk: our default, Kafka with
+`flush.messages=1`) or `page-cache` (Kafka's default, ours with `log.flush.interval.messages` at Kafka's value).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 SERVERS = ("barnabas", "kafka")
 #: barnabas as two nodes, a process for each.
 NODES = "nodes"
-#: barnabas of another checkout, which BESIDE_CHECKOUT names: to see what a change costs.
+#: barnabas from the checkout that BESIDE_CHECKOUT names, to see the cost of a change.
 BESIDE = "beside"
 BESIDE_CHECKOUT = "BARNABAS_BENCH_BESIDE"
 POLICIES = ("page-cache", "fsync")
@@ -48,7 +48,7 @@ class TwoNodes(Barnabas):
 
 
 class OtherCheckout(Barnabas):
-    """`barnabas serve` from another source tree, with this one's Python and its packages."""
+    """`barnabas serve` from another source tree, with this tree's Python and packages."""
 
     name = BESIDE
 
@@ -76,7 +76,7 @@ class Meter:
         self.pid = pid
 
     def pids(self) -> list[int]:
-        """The process and all that come from it."""
+        """The process and all its descendants."""
         found, todo = [], [self.pid]
         while todo:
             pid = todo.pop()
@@ -96,7 +96,7 @@ class Meter:
             try:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 total += time.clock_gettime(~pid << 3 | 2) + sum(map(int, fields[13:15])) / TICKS
-            except OSError:  # it has ended since it was listed
+            except OSError:  # it has ended after it was listed
                 continue
         return total
 
@@ -114,11 +114,11 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """The block begins."""
+        """Begin the block."""
         self._cpu, self._wall = self._meter.cpu(), time.perf_counter()
 
     def stop(self) -> None:
-        """The block ends."""
+        """End the block."""
         self.wall, self.cpu = time.perf_counter() - self._wall, self._meter.cpu() - self._cpu
         self.rss = self._meter.rss()
 

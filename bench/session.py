@@ -1,8 +1,8 @@
 """A consumer of many partitions in one incremental fetch session (KIP-227), with a trickle of data to one of them.
 
-One fetch at a time that does not wait. After every hundred a record is produced, outside of what is timed; the fetch
-that finds it is followed by one that moves the offset, as a consumer does. The answer to a fetch that finds nothing is
-known beforehand and only compared; all others are decoded and checked.
+It sends one fetch at a time, which does not wait. After every hundred fetches it produces a record, outside the
+measured time. After the fetch that finds it, another fetch moves the offset, as a consumer does. An empty answer is
+known beforehand and only compared; all other answers are decoded and checked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Session:
         )
         self._id = self._epoch = 0
         self.times: list[float] = []
-        self.seen = 0  # partitions that a fetch found records in
+        self.seen = 0  # partitions in which a fetch found records
         self._asked = []
         for name, count in topics:
             ends = end_offsets(self._producer, name, count) or []
@@ -54,7 +54,7 @@ class Session:
             raise SystemExit("a fetch from the end found something")
 
     def fetch(self) -> None:
-        """One fetch; its time is noted."""
+        """Send one fetch, and note its time."""
         began = time.perf_counter()
         answer = self._exchange()
         self.times.append(time.perf_counter() - began)
@@ -62,7 +62,7 @@ class Session:
             self._read(answer)
 
     def trickle(self) -> None:
-        """One record to the first partition."""
+        """Write one record to the first partition."""
         answer = self._producer.ask(self._record, ProduceResponse, version=frames.PRODUCE)
         check(answer.responses[0].partition_responses[0].error_code, "produce")
 
@@ -88,7 +88,7 @@ class Session:
         return bytes(parts)
 
     def _read(self, answer: bytes) -> FetchResponse:
-        """Decode and check an answer, and move the offsets of what it brings."""
+        """Decode and check an answer, and move the offsets of its partitions."""
         found = message_codec(FetchResponse, frames.FETCH).decode(answer, skip_header_tags(answer, 4))[0]
         check(found.error_code, "fetch")
         for topic in found.responses:
@@ -106,7 +106,7 @@ def _from(partition: int, offset: int) -> FetchPartition:
 
 
 def measure(address: str, meter: Meter, topics: list[tuple[str, int]], seconds: float = 3) -> dict[str, float]:
-    """Warm, then fetch for some seconds, and until the trickle was met twice."""
+    """Warm up, then fetch for some seconds, and until the trickle was found twice."""
     session = Session(address, topics)
     rates: list[float] = []
     began = time.perf_counter()
@@ -127,7 +127,7 @@ def measure(address: str, meter: Meter, topics: list[tuple[str, int]], seconds: 
 
 
 def _rate(session: Session, seconds: float, least: int = 1) -> float:
-    """Fetch for `seconds`, and at least `least` times; gives the rate."""
+    """Fetch for `seconds`, and at least `least` times; returns the rate."""
     count, began = 0, time.perf_counter()
     while count < least or time.perf_counter() < began + seconds:
         session.fetch()

@@ -15,7 +15,7 @@ from compat_tests.tools import ROOT
 
 JARS = ROOT / ".tools" / "spark-kafka"
 _CENTRAL = "https://repo1.maven.org/maven2"
-# The newest of each that Maven Central has; the token provider is only asked for by secured clusters.
+# The newest version of each on Maven Central; only secured clusters use the token provider.
 _FILES = (
     "org/apache/spark/spark-sql-kafka-0-10_2.13/4.2.0/spark-sql-kafka-0-10_2.13-4.2.0.jar",
     "org/apache/spark/spark-token-provider-kafka-0-10_2.13/4.0.0/spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
@@ -28,7 +28,7 @@ _TRIES, _BACKOFF_SECONDS = 50, 0.2
 
 
 def connector() -> list[str]:
-    """The paths of the connector's jars, fetched if they are not there. Raises OSError where they cannot be had."""
+    """The paths of the connector's jars, downloaded if missing. Raises OSError if the download fails."""
     JARS.mkdir(parents=True, exist_ok=True)
     paths = []
     for file in _FILES:
@@ -43,9 +43,9 @@ def connector() -> list[str]:
 
 
 def fill(server: str, topic: str, batches: list[bytes], count: int, partitions: int) -> None:
-    """`count` batches for each partition, taken in turn, as they are; any Kafka broker takes them."""
+    """Write `count` batches to each partition, in turn and unchanged; any Kafka broker takes them."""
     with Cluster(server) as cluster:
-        kept = {"retention.ms": "-1"}  # the records are older than a default keeps
+        kept = {"retention.ms": "-1"}  # the records are older than the default retention
         made = create_topic(cluster, topic, kept, partitions=partitions, replication_factor=1)
         check(made.error_code, topic, made.error_message)
         leaders = cluster.leaders(topic, create=True)
@@ -60,5 +60,5 @@ def fill(server: str, topic: str, batches: list[bytes], count: int, partitions: 
                     answer = wire.ask(request, ProduceResponse, version=_BY_NAME).responses[0].partition_responses[0]
                     if answer.error_code not in _NOT_YET:
                         break
-                    time.sleep(_BACKOFF_SECONDS)  # Kafka makes leaders in the background
+                    time.sleep(_BACKOFF_SECONDS)  # Kafka elects leaders in the background
                 check(answer.error_code, f"Produce to {topic}-{partition}", answer.error_message)

@@ -4,15 +4,14 @@
 
 Records of about 180 bytes on the wire with a JSON value, in batches of 256 KiB and 2 partitions, are written to a
 temporary directory without a broker. `offset` and `full rows` go to Spark's noop sink; `typed json` is parsed in the
-worker and grouped by device. Where its jars can be had, Spark's own Kafka connector does the same beside it, with the
-same records in Apache Kafka; it parses with from_json. Each way has a JVM of its own, as what that has compiled for
-another job makes it slower. The best of the rounds is reported: other work on the machine only ever makes it slower.
+worker and grouped by device. If its jars can be downloaded, Spark's own Kafka connector does the same for comparison,
+with the same records in Apache Kafka; it parses with from_json. Each way has a JVM of its own, as code that a JVM has
+compiled for another job makes it slower. The result is the best round: other work on the machine can only make a round
+slower.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
 import sys
@@ -32,9 +31,9 @@ from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
 from barnabas.storage.local_vnode import LocalVnode
 from barnabas.streams import register
-from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.batch import build_batch
 from barnabas.wire.compression import CompressionType
-from barnabas.wire.table import table
+from bench.readings import READING_BYTES, options, readings, show
 from bench.servers import BenchKafka
 from bench.spark_kafka import connector
 from bench.spark_kafka import fill as fill_kafka
@@ -48,7 +47,7 @@ SEGMENT_BYTES = 256 << 20
 
 
 def fill(path: Path, records: int, codec: int) -> int:
-    """Write at least `records` records to the topic `t`; gives how many, all parts of the same size."""
+    """Write at least `records` records to the topic `t`, the same number to each partition; returns the number."""
     write_properties(Io(), str(path / "meta.properties"), {"version": "1", "cluster.id": "bench", "node.id": "1"})
     batches, each, count = batches_of(records, codec)
     for partition in range(PARTITIONS):
@@ -64,23 +63,10 @@ def fill(path: Path, records: int, codec: int) -> int:
 
 
 def batches_of(records: int, codec: int) -> tuple[list[bytes], int, int]:
-    """Different batches, the records in each, and how many are needed in each partition."""
-    each = BATCH_BYTES // 180
-    return [_batch(number, each, codec) for number in range(DISTINCT_BATCHES)], each, -(-records // (each * PARTITIONS))
-
-
-def _batch(number: int, each: int, codec: int) -> bytes:
-    first = number * each
-    records = [
-        Record(
-            b"%08d" % (n % 1000),
-            b'{"device":"sensor-%06d","seq":%d,"temp":%.3f,"note":"%s"}'
-            % (n % 1000, n, n % 400 / 10, b"x" * (100 - len(str(n)))),
-            1_700_000_000_000 + n,
-        )
-        for n in range(first, first + each)
-    ]
-    return build_batch(records, compression=codec)
+    """Different batches, the number of records in each, and the number of batches for each partition."""
+    each = BATCH_BYTES // READING_BYTES
+    batches = [build_batch(readings(number * each, each), compression=codec) for number in range(DISTINCT_BATCHES)]
+    return batches, each, -(-records // (each * PARTITIONS))
 
 
 def session(jars: Sequence[str] = ()) -> SparkSession:
@@ -105,7 +91,7 @@ def session(jars: Sequence[str] = ()) -> SparkSession:
 
 
 def ways(spark: SparkSession, path: Path) -> dict[str, Callable[[], object]]:
-    """What is measured, by name."""
+    """The measured functions, by name."""
 
     def frame(schema: str = "", **options: str) -> DataFrame:
         reader = spark.read.format("wal").options(topic="t", **options)
@@ -120,7 +106,7 @@ def ways(spark: SparkSession, path: Path) -> dict[str, Callable[[], object]]:
 
 
 def ways_of_kafka(spark: SparkSession, server: str) -> dict[str, Callable[[], object]]:
-    """The same through Spark's Kafka connector."""
+    """The same functions with Spark's Kafka connector."""
 
     def frame() -> DataFrame:
         options = {"kafka.bootstrap.servers": server, "subscribe": "t", "minPartitions": "16"}
@@ -139,7 +125,7 @@ WAYS = ("offset column", "full rows", "typed json, grouped")
 
 
 def best_of(rounds: int, way: str, path: Path | None, server: str, jars: Sequence[str]) -> float:
-    """The seconds of the quickest round of one way, over the logs of `path` or the Kafka at `server`."""
+    """The seconds of the fastest round of one way, over the logs of `path` or the Kafka at `server`."""
     spark = session(jars)
     try:
         act = (ways(spark, path) if path is not None else ways_of_kafka(spark, server))[way]
@@ -154,7 +140,7 @@ def best_of(rounds: int, way: str, path: Path | None, server: str, jars: Sequenc
 
 
 def start_kafka(folder: Path, records: int, codec: int) -> tuple[ApacheKafka | None, list[str]]:
-    """Apache Kafka with the same records, and the connector's jars; none, with a line that says why, without them."""
+    """Apache Kafka with the same records, and the connector's jars; if one is missing, neither, and a line says why."""
     try:
         jars = connector()
     except OSError as error:
@@ -176,11 +162,8 @@ def start_kafka(folder: Path, records: int, codec: int) -> tuple[ApacheKafka | N
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=6_000_000)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser = options(__doc__, records=6_000_000, rounds=4)
     parser.add_argument("--codec", choices=[codec.name.lower() for codec in CompressionType], default="none")
-    parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
     args = parser.parse_args()
     codec = CompressionType[args.codec.upper()]
     with tempfile.TemporaryDirectory() as folder:
@@ -200,13 +183,11 @@ def main() -> None:
         finally:
             if kafka is not None:
                 kafka.stop()
-    figures = [
+    figures: list[dict[str, object]] = [
         {"read": name, "source": source, "rows": count, "M rows/s": round(count / took / 1e6, 2)}
         for (source, name), took in best.items()
     ]
-    print(table(list(figures[0]), [list(figure.values()) for figure in figures]))
-    if args.json:
-        Path(args.json).write_text(json.dumps(figures, indent=1))
+    show(figures, args.json)
 
 
 if __name__ == "__main__":

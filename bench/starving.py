@@ -1,8 +1,8 @@
-"""How one client fares while others push: `python -m bench.starving [--seconds 5] [--servers barnabas kafka]`.
+"""The latency of one client while others flood: `python -m bench.starving [--seconds 5] [--servers barnabas kafka]`.
 
-Ten connections send one kind of request over and over, without waiting for answers, which they read and drop. Beside
-them one client produces a record of 100 bytes at a time with acks=all, and the time of each acknowledgement is taken.
-The pushers are one process, and the client another: on two cores the broker has about one.
+Ten connections send one kind of request in a loop, without waiting for answers, which they read and drop. At the same
+time one client produces a record of 100 bytes at a time with acks=all, and measures the time of each acknowledgement.
+The flooding connections are one process, the client another: on two cores the broker has about one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def produce(topic: str, data: bytes, acks: int) -> bytes:
 
 
 def batch(size: int, count: int, compression: int = 0) -> bytes:
-    """So many records of one size."""
+    """A batch of `count` records of one size."""
     return build_batch([Record(None, bytes(size), NOW)] * count, compression=compression)
 
 
@@ -100,7 +100,7 @@ PUSHES: dict[str, Callable[[], bytes]] = {
 
 
 def push(port: int, data: bytes, end: Event) -> None:
-    """Send the frame over ten connections until the end, and drop what comes back."""
+    """Send the frame over ten connections until `end` is set, and drop the answers."""
     chunk = memoryview(data * max(1, CHUNK_BYTES // len(data)))
     with selectors.DefaultSelector() as selector:
         at: dict[int, int] = {}
@@ -133,7 +133,7 @@ def push(port: int, data: bytes, end: Event) -> None:
 
 
 def fare(port: int, seconds: float) -> list[float]:
-    """The times of acknowledgements, seconds."""
+    """Produce for some seconds; returns the times of acknowledgements, in seconds."""
     asked = produce("victim", batch(100, 1), -1)
     times = []
     with socket.create_connection(("127.0.0.1", port), 120) as sock:
@@ -150,7 +150,7 @@ def fare(port: int, seconds: float) -> list[float]:
 
 
 def prepare(port: int) -> None:
-    """The topics: `pushed` has a batch, `small` one of many small records, `victim` is the client's."""
+    """Create the topics: `pushed` has a batch, `small` has one with many small records, `victim` is the client's."""
     with Pipe(port) as pipe:
         names = ("pushed", "small", "victim")
         topics = [CreatableTopic(name=name, num_partitions=PARTITIONS, replication_factor=1) for name in names]
@@ -167,12 +167,12 @@ def prepare(port: int) -> None:
 
 
 def measure(port: int, data: bytes, seconds: float) -> dict[str, float]:
-    """p50, p99 and the longest time, milliseconds, and acknowledgements a second."""
+    """p50, p99 and the longest time, in milliseconds, and acknowledgements a second."""
     end = multiprocessing.Event()
     pusher = multiprocessing.Process(target=push, args=(port, data, end), daemon=True) if data else None
     if pusher:
         pusher.start()
-    fare(port, 1.0)  # until the pushers are under way
+    fare(port, 1.0)  # until the flooding has begun
     times = fare(port, seconds)
     end.set()
     if pusher:
@@ -195,7 +195,7 @@ def main() -> None:
         if name == "kafka" and (reason := missing("java")):
             print(f"left out: {reason}", file=sys.stderr)
             continue
-        for what in given.push:  # a broker of its own for each, so that none has what the one before left behind
+        for what in given.push:  # each has a new broker, without the state of the one before
             with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
                 server = make(name, given.policy, Path(folder))
                 if isinstance(server, ApacheKafka):

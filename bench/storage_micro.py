@@ -1,4 +1,4 @@
-"""What an append, a read and a flush cost: `python -m bench.storage_micro [directory]`."""
+"""The cost of an append, a read and a flush: `python -m bench.storage_micro [directory]`."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Streams: the delay of results behind their windows for one stream and for twenty of one source, the CPU of twenty
-quiet ones, and a backlog.
+"""Streams: the delay of results for one stream and for twenty over one source, the CPU of quiet ones, a backlog.
 
     python -m bench.streams [--records 4000000] [--seconds 40] [--json FILE]
 
-Records have 1,000 keys and come at 1,000 a second, with their own time as event time; 2 partitions, Spark at
-local[2], the broker's default durability, and no limit of what a stream writes. `delay` is from the end of a window,
-by the clock, until its result is at a consumer that reads committed records. CPU is that of driver, JVM and workers.
-The twenty streams differ in window, aggregates and condition. `quiet` are twenty streams, each over a source of its
-own into which nothing has come for some minutes, so that most of their queries rest. Of the backlog, one record comes
-every 10 ms of event time, in windows of a minute, so that a window of a key holds 6 records, and a hundred times as
-many where it is dense; `with its start` counts from the statement that makes the stream.
+Records have 1,000 keys and come at 1,000 a second; a record's timestamp is its event time. There are 2 partitions,
+Spark runs at local[2], the broker has its default durability, and the write rate of streams has no limit. `delay` is
+the time from the end of a window, by the clock, until a read_committed consumer has its result. CPU is that of driver,
+JVM and workers. The twenty streams differ in window, aggregates and condition. `quiet` are twenty streams, each over a
+source of its own that got its last record some minutes ago, so that most of their queries rest. The backlog has one
+record every 10 ms of event time and windows of a minute, so that a window of a key holds 6 records; the dense backlog
+has a hundred times as many. `with its start` counts from the statement that makes the stream.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Figure = tuple[str, str, float]
 
 
 def make(cluster: Cluster, topic: str, text: str) -> float:
-    """Make a stream; the seconds that it took."""
+    """Make a stream; returns the seconds that it took."""
     began = time.perf_counter()
     made = create_topic(cluster, topic, {"barnabas.stream": text}, partitions=1)
     check(made.error_code, topic, made.error_message)
@@ -60,13 +59,13 @@ def make(cluster: Cluster, topic: str, text: str) -> float:
 
 
 def streams_of(cluster: Cluster) -> dict[str, StreamStatus]:
-    """How the streams are, by topic."""
+    """The status of each stream, by topic."""
     status = last_status(cluster)
     return {stream.topic: stream for stream in (status.streams if status else ())}
 
 
 def wait(cluster: Cluster, topics: Sequence[str], done: Callable[[StreamStatus], bool]) -> None:
-    """Return when all of these are done."""
+    """Return when `done` holds for all of these streams."""
     until = time.monotonic() + DEADLINE
     while True:
         told = streams_of(cluster)
@@ -83,7 +82,7 @@ def value(number: int) -> str:
 
 
 def send(server: str, topic: str, ends: threading.Event) -> None:
-    """Records at a steady rate, until it is ended."""
+    """Send records at a steady rate, until the event `ends` is set."""
     producer = Producer({"bootstrap.servers": server, "linger.ms": 5})
     began, number = time.perf_counter(), 0
     while not ends.is_set():
@@ -97,7 +96,7 @@ def send(server: str, topic: str, ends: threading.Event) -> None:
 
 
 def delays(server: str, topics: Sequence[str], seconds: float) -> list[float]:
-    """Seconds from the ends of windows to their results, sorted: of all results that come in this time."""
+    """Seconds from the ends of windows to their results, sorted, for all results that come within `seconds`."""
     consumer = Consumer({"bootstrap.servers": server, "group.id": "bench", "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(topic, 0) for topic in topics])
     until, found = time.monotonic() + seconds, []
@@ -111,7 +110,7 @@ def delays(server: str, topics: Sequence[str], seconds: float) -> list[float]:
 
 
 class Load:
-    """A source into which records come."""
+    """A source topic that a thread fills at a steady rate."""
 
     def __init__(self, broker: Barnabas, cluster: Cluster, source: str) -> None:
         self._ends = threading.Event()
@@ -120,13 +119,13 @@ class Load:
         self._thread.start()
 
     def end(self) -> None:
-        """End it."""
+        """Stop filling it."""
         self._ends.set()
         self._thread.join()
 
 
 def steady(broker: Barnabas, cluster: Cluster, count: int, seconds: float) -> list[Figure]:
-    """The delay of some streams over one source, and what they take."""
+    """The delay, CPU and memory of some streams over one source."""
     source = f"source-{count}"
     load = Load(broker, cluster, source)
     names, made = [], []
@@ -160,7 +159,7 @@ def steady(broker: Barnabas, cluster: Cluster, count: int, seconds: float) -> li
 
 
 def quiet(broker: Barnabas, cluster: Cluster, seconds: float) -> list[Figure]:
-    """What streams take over sources into which nothing comes."""
+    """The CPU and memory of streams over quiet sources."""
     names = [f"quiet-{number}" for number in range(QUIET)]
     for name in names:
         create_topic(cluster, f"source-of-{name}", SCHEMA, partitions=PARTITIONS)
@@ -182,7 +181,7 @@ def quiet(broker: Barnabas, cluster: Cluster, seconds: float) -> list[Figure]:
 
 
 def filled(server: str, topic: str, records: int, step_us: int) -> None:
-    """Records for a topic, one for so many microseconds of event time, the last of them now."""
+    """Fill a topic with one record every `step_us` microseconds of event time, the last one now."""
     producer = Producer({"bootstrap.servers": server, "linger.ms": 50, "batch.size": 1 << 18})
     first = int(time.time() * 1000) - records * step_us // 1000 - 1000
     for number in range(records):
@@ -205,8 +204,10 @@ def of_backlog(source: str, tasks: int) -> str:
 
 
 def backlog(broker: Barnabas, cluster: Cluster, records: int, step_us: int, tasks: int = 1) -> list[Figure]:
-    """Records a second of a stream, whose state so many tasks keep, over a topic that is full already: from its first
-    batch on, and with its making."""
+    """Records a second of a stream over a full topic, with its state in `tasks` tasks.
+
+    There are two figures: from the stream's first batch on, and from the statement that makes the stream.
+    """
     source = f"backlog-{step_us}"
     create_topic(cluster, source, SCHEMA, partitions=PARTITIONS)
     filled(broker.address, source, records, step_us)

@@ -1,13 +1,13 @@
-"""The backlog of `bench.streams` beside its peers in one run: Kafka Streams and Spark's connector, on Apache Kafka.
+"""The backlog of `bench.streams` compared in one run with Kafka Streams and Spark's connector, on Apache Kafka.
 
     python -m bench.streams_peers [--records 4000000] [--json FILE]
 
-All three average a column over windows of a minute for 1,000 keys into a topic, over the same records in 2 partitions;
-barnabas and Kafka Streams exactly once, Spark's sink for Kafka at least once. The connector keeps its state in two
-tasks, Kafka Streams in one for each partition, and barnabas in one and, in a second row, in two (PARALLELISM 2). One
-record comes every 10 ms of event time, so that a window of a key holds 6 (sparse), or every 0.1 ms (dense). Time is
-from the start of the job until all is read and committed. That of Kafka Streams is counted from RUNNING on, and those
-of the connector and of barnabas in a JVM that has run the same over 10,000 records before.
+All three write averages of a column, over windows of a minute for 1,000 keys, to a topic. They read the same records in
+2 partitions; barnabas and Kafka Streams write exactly once, Spark's sink for Kafka at least once. The connector keeps
+its state in two tasks, Kafka Streams in one task for each partition, barnabas in one task and, in a second row, in two
+(PARALLELISM 2). There is one record every 10 ms of event time, so that a window of a key holds 6 (sparse), or one every
+0.1 ms (dense). Time is from the start of the job until all records are read and committed. For Kafka Streams it starts
+at RUNNING; the connector and barnabas run in a JVM that has already run the same job over 10,000 records.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def kafka_streams(kafka: BenchKafka, folder: Path, source: str) -> float:
 
 
 def _lag(address: str, group: str, source: str) -> int:
-    """What a group has not committed of its source and its repartition topic, but for markers of transactions."""
+    """The lag of a group in its source and its repartition topic, without transaction markers."""
     admin = AdminClient({"bootstrap.servers": address})
     (asked,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     places = {(place.topic, place.partition): place.offset for place in asked.result(30).topic_partitions or []}
@@ -114,7 +114,7 @@ def _lag(address: str, group: str, source: str) -> int:
 
 
 def _forget(address: str) -> None:
-    """The next run begins anew."""
+    """Delete the topics and the group, so that the next run starts from the beginning."""
     admin = AdminClient({"bootstrap.servers": address})
     made = [name for name in admin.list_topics(timeout=30).topics if name.startswith("averages-")]
     for future in admin.delete_topics(made).values():
@@ -155,7 +155,7 @@ def peers(folder: Path, records: int) -> dict[str, dict[str, float]]:
 
 
 def ours(folder: Path, records: int, tasks: int) -> dict[str, float]:
-    """The same of barnabas, whose state so many tasks keep."""
+    """Records a second of barnabas by kind of backlog, with its state in `tasks` tasks."""
     settings = {"barnabas.streams.master": "local[2]", "barnabas.streams.sink.bytes.per.second": "0"}
     broker = Barnabas(folder / f"barnabas-{tasks}", {**settings, "num.partitions": str(PARTITIONS)})
     with broker, Cluster(broker.address) as cluster:

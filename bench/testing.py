@@ -1,8 +1,8 @@
-"""A hundred tests, each of which makes a topic, sends a record and reads it back, with the fixture of pytest.
+"""A hundred tests, each of which makes a topic, sends a record and reads it back, with our fixtures for pytest.
 
     python -m bench.testing [--tests 100]
 
-Beside the whole run: how long the broker takes from `Broker().start()` until clients can connect, the median of ten.
+It measures the whole run, and the median of ten times from `Broker().start()` until clients can connect.
 """
 
 from __future__ import annotations

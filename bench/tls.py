@@ -1,13 +1,13 @@
-"""TLS beside Apache Kafka: `python -m bench.tls [--rounds 3] [--servers barnabas kafka] [--key rsa2048 ec]`.
+"""TLS compared with Apache Kafka: `python -m bench.tls [--rounds 3] [--servers barnabas kafka] [--key rsa2048 ec]`.
 
-Both brokers have a plain listener and a TLS listener with the same key and certificate, speak TLS 1.3 and the cipher
-suite that the client likes best, and keep the page-cache policy. What is measured, over each listener:
+Both brokers have a plain listener and a TLS listener with the same key and certificate. They use TLS 1.3, the client's
+preferred cipher suite, and the page-cache policy. The rows, over each listener:
 
     produce, consume   kcat, 500,000 records of 1 KiB, 6 partitions; MB/s, and MB per CPU second of the broker
     requests           one client, one small record per request with acks=all, one request at a time; p50 and p99
     handshakes         new connections one after the other, each with one request; per second, and CPU of the broker
 
-Each has a pass that is not measured, as the peer's JIT has to see what comes. Rounds are interleaved.
+Each row has one pass that is not measured, to warm the peer's JIT. Rounds are interleaved.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MB = SIZE_1K * COUNT_1K / 1e6
 
 
 class Files:
-    """The key and certificate of both brokers, and who has signed it."""
+    """The key and certificate of both brokers, and the authority that signed it."""
 
     def __init__(self, folder: Path, key: str) -> None:
         ca = Authority()
@@ -53,7 +53,7 @@ class Files:
 
 
 def make(name: str, folder: Path, files: Files) -> tuple[Server, int, int]:
-    """A broker that is not started yet, and its plain and its TLS port."""
+    """A broker that is not started yet, its plain port and its TLS port."""
     plain, tls, controller = free_ports(3)
     listeners = [f"PLAINTEXT://127.0.0.1:{plain}", f"SSL://127.0.0.1:{tls}"]
     settings = {
@@ -74,7 +74,7 @@ def make(name: str, folder: Path, files: Files) -> tuple[Server, int, int]:
 
 
 def throughput(port: int, options: list[str], meter: Meter, topic: str, inputs: Path) -> dict[str, float]:
-    """Produce and consume at kcat."""
+    """Produce and consume with kcat."""
     file, address = lines(inputs, SIZE_1K, COUNT_1K), f"127.0.0.1:{port}"
     write = ["-P", "-b", address, "-l", str(file), "-t"]
     read = ["-C", "-c", str(COUNT_1K), "-o", "beginning", "-f", "", "-b", address, "-t", topic]
@@ -89,14 +89,14 @@ def throughput(port: int, options: list[str], meter: Meter, topic: str, inputs: 
 
 
 def opened(port: int, context: ssl.SSLContext | None) -> socket.socket:
-    """A connection; with a context, under TLS."""
+    """A new connection; with a context, over TLS."""
     sock = socket.create_connection(("127.0.0.1", port), 60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock if context is None else context.wrap_socket(sock, server_hostname="localhost")
 
 
 def ask(sock: socket.socket, frame: bytes) -> None:
-    """A request and its answer."""
+    """Send a request, and receive its answer."""
     sock.sendall(frame)
     head = b""
     while len(head) < 4:
@@ -107,7 +107,7 @@ def ask(sock: socket.socket, frame: bytes) -> None:
 
 
 def requests(port: int, context: ssl.SSLContext | None, meter: Meter, topic: str) -> dict[str, float]:
-    """Small requests, one at a time."""
+    """Measure small requests, one at a time."""
     frame = produce(topic, batch(100, 1), -1)
     with opened(port, context) as sock:
         until = time.perf_counter() + SECONDS
@@ -124,7 +124,7 @@ def requests(port: int, context: ssl.SSLContext | None, meter: Meter, topic: str
 
 
 def handshakes(port: int, context: ssl.SSLContext, meter: Meter) -> dict[str, float]:
-    """New connections, each with one request."""
+    """Measure new connections, each with one request."""
     frame = frame_of(ApiVersionsRequest("bench", "1"), 3, 1)
     for measured in (False, True):
         with Clock(meter) as clock:
@@ -137,7 +137,7 @@ def handshakes(port: int, context: ssl.SSLContext, meter: Meter) -> dict[str, fl
 
 
 def one(name: str, key: str, folder: Path, inputs: Path) -> dict[tuple[str, str], float]:
-    """One broker, started afresh, over both listeners."""
+    """Start one broker, and measure it over both listeners."""
     files = Files(folder, key)
     server, plain, tls = make(name, folder / "broker", files)
     server.start()

@@ -1,11 +1,11 @@
 """The client of the rows about transactions: `python -m bench.transactions HOST PORT TOPIC PRODUCERS SECONDS [SOURCE]`.
 
 Each producer has a connection and a transactional id, and repeats: ten records into three partitions, commit. With a
-SOURCE topic it first fetches ten committed records from it, and its transaction has their offset for a group, too. The
-protocol is that of Kafka 4's own clients: partitions are added by Produce, the epoch grows with each transaction
-(KIP-890). A transaction whose predecessor is still being completed (CONCURRENT_TRANSACTIONS) is sent again at once.
+SOURCE topic, it first fetches ten committed records from it, and its transaction also commits their offset for a group.
+The protocol is that of Kafka 4's own clients: Produce adds partitions, the epoch grows with each transaction (KIP-890).
+A transaction whose predecessor is still being completed (CONCURRENT_TRANSACTIONS) is sent again at once.
 
-Warming and output are those of bench/load.c. One process serves all producers; its share of the time is the same for
+Warm-up and output are those of bench/load.c. One process runs all producers; its share of the time is the same for
 every broker.
 """
 
@@ -42,7 +42,7 @@ from bench.warm import MOST_SECONDS, SLICE_SECONDS, settled
 
 RECORDS, VALUE_BYTES = (4, 3, 3), 100
 TRANSACTION, READ_COMMITTED = 1, 1
-# Producer id, epoch and base sequence stand together in a batch.
+# Producer id, epoch and base sequence are adjacent in a batch.
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
 _AGAIN = (
@@ -57,7 +57,7 @@ Talk = Generator[Asked, Any, None]
 
 
 def until_accepted(request: Message, version: int, kind: type[Message]) -> Generator[Asked, Any, Any]:
-    """Ask again as long as the answer says so. Any other error ends the program."""
+    """Repeat a request while its error is one of `_AGAIN`. Any other error ends the program."""
     while True:
         answer = yield request, version, kind
         code = error_of(answer)
@@ -81,7 +81,7 @@ def error_of(answer: Any) -> int:
 
 
 class Work:
-    """What all producers share: the topics, and how long each transaction has taken."""
+    """The shared state of all producers: the topics, and the time of each transaction."""
 
     def __init__(self, topic: str, source: str | None) -> None:
         self.topic, self.source = topic, source
@@ -102,7 +102,7 @@ class Work:
         return ProduceRequest(name, -1, 30_000, [TopicProduceData(self.topic, partition_data=parts)])
 
     def talk(self, number: int) -> Talk:
-        """One producer, for ever."""
+        """Run one producer, forever."""
         name = f"bench-{number}"
         yield from until_accepted(FindCoordinatorRequest("", TRANSACTION, [name]), 4, FindCoordinatorResponse)
         if self.source:
@@ -125,7 +125,7 @@ class Work:
             self.times.append(time.perf_counter() - began)
 
     def _fetched(self, source: str, partition: int, offset: int) -> Generator[Asked, Any, int]:
-        """The offset behind some records, from the beginning again at the end."""
+        """Fetch some records; returns the offset after them, or 0 at the end of the topic."""
         part = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=2000)
         topics = [FetchTopic(source, partitions=[part])]
         request = FetchRequest(max_wait_ms=1000, isolation_level=READ_COMMITTED, session_epoch=-1, topics=topics)
@@ -136,7 +136,7 @@ class Work:
 
 
 class Wire:
-    """A connection and the talk on it, one request after the other."""
+    """A connection that runs one talk, one request after the other."""
 
     def __init__(self, address: tuple[str, int], talk: Talk) -> None:
         self.socket = socket.create_connection(address)
@@ -154,7 +154,7 @@ class Wire:
         self.socket.sendall(len(body).to_bytes(4, "big") + body)
 
     def receive(self) -> None:
-        """Take what is there; after a whole answer the next request."""
+        """Receive the available bytes; after a whole answer, send the next request."""
         self._data += self.socket.recv(1 << 20)
         if len(self._data) < 4 or len(self._data) < 4 + int.from_bytes(self._data[:4], "big"):
             return
@@ -173,7 +173,7 @@ def main() -> None:
         selector.register(wire.socket, selectors.EVENT_READ, wire)
 
     def run_for(length: float) -> float:
-        """Go on for some seconds; the transactions per second."""
+        """Run for some seconds; returns the transactions per second."""
         began, before = time.perf_counter(), len(work.times)
         while (now := time.perf_counter()) < began + length:
             for key, _ in selector.select(1):

@@ -1,7 +1,7 @@
-"""Through which files one request walks: `python -m bench.walk`.
+"""The files that one request enters: `python -m bench.walk`.
 
 A broker in this process serves each kind of request once to warm up, and once under a profiler that notes each change
-from one file of the project to another. Few files, and few that are entered again, are easy to follow.
+from one file of the project to another. A request that enters few files, and few of them again, is easy to follow.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Walk(NamedTuple):
-    """The files that were entered, each time from another one, and all calls: (file, function)."""
+    """The files in the order in which they were entered from another file, and all calls: (file, function)."""
 
     steps: list[str]
     calls: list[tuple[str, str]]
 
     @property
     def files(self) -> list[str]:
-        """Each once, in order."""
+        """Each file once, in order of its first entry."""
         return list(dict.fromkeys(self.steps))
 
     @property
     def returns(self) -> int:
-        """How often a file was entered again."""
+        """The number of entries into files that were entered before."""
         return len(self.steps) - len(self.files)
 
 
 class Follower:
-    """A profiler that notes calls into files of the project, except for this one and tests."""
+    """A profiler that notes calls into files of the project, without this one and tests."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -75,7 +75,7 @@ class Follower:
 
 
 async def follow(port: int, frames: list[bytes]) -> Walk:
-    """Send the frames one after the other, and follow the last one until its answer is there."""
+    """Send the frames one after the other, and follow the last one until its answer comes."""
     sock = socket.create_connection(("127.0.0.1", port))
     sock.setblocking(False)
     follower = Follower()

@@ -1,4 +1,4 @@
-"""When a broker counts as warm: the rate of short slices of the load has stopped rising."""
+"""A broker counts as warm when the rate in short slices of the load has stopped rising."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ RISE = 1.05
 
 
 def settled(rates: Sequence[float]) -> bool:
-    """Whether none of the last two rates is more than five per cent above the best before them."""
+    """Whether neither of the last two rates is more than five per cent above the best earlier one."""
     return len(rates) >= 3 and max(rates[-2:]) <= RISE * max(rates[:-2])

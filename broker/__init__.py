@@ -1,1 +1,1 @@
-"""The trio server: listeners, connections, one file per API, configuration."""
+"""The trio server: listeners, connections, one file for each API, and configuration."""

@@ -1,4 +1,4 @@
-"""`barnabas log clean`: compact logs of a data directory that no broker serves, whatever their dirty ratio."""
+"""`barnabas log clean`: compact logs of a data directory that no broker serves. Their dirty ratio does not matter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DRAW_SECONDS = 0.2
 
 
 def run(args: argparse.Namespace) -> int:
-    """Status 1 if something could not be cleaned."""
+    """Returns exit status 1 if something could not be cleaned."""
     try:
         config = load_config(args.config, args.dir, [], args.override)
         return trio.run(_run, config, args.topic)
@@ -48,7 +48,7 @@ async def _run(config: BrokerConfig, wanted: str | None) -> int:
     async with DataDir.open(path, node_id=node_id, tell=tell) as directory:
         await directory.load()
         vnodes = _chosen(config, directory, wanted)
-        problems.clear()  # what the start has mended is mended
+        problems.clear()  # the start has already repaired these
         settings = config.cleaner_settings(config.cleaner_throttle())
         cleaner = Cleaner({}, lambda: settings, Clock().wall_ms, tell)
         before = after = 0
@@ -67,7 +67,7 @@ async def _run(config: BrokerConfig, wanted: str | None) -> int:
 
 
 def _chosen(config: BrokerConfig, directory: DataDir, wanted: str | None) -> list[Vnode]:
-    """The partitions to clean, with their topics' settings. Raises StorageError for a topic that is not there."""
+    """The partitions to clean, with their topics' settings. Raises StorageError for an unknown topic."""
     if (METADATA_TOPIC, 0) not in directory.vnodes:
         raise StorageError(f"{directory.path} has no metadata log: start a broker on it once")
     metadata = MetadataImage(config.node_id, Clock())
@@ -96,7 +96,7 @@ def _chosen(config: BrokerConfig, directory: DataDir, wanted: str | None) -> lis
 
 
 async def _clean(cleaner: Cleaner, vnode: Vnode, settings: CleanerSettings) -> list[CompactionFigures]:
-    """All of the log, in as many passes as its keys take."""
+    """Clean the whole log, in as many passes as its keys need."""
     found: list[CompactionFigures] = []
     while vnode.compaction_need(Clock().wall_ms()).dirty_bytes:
         figures = await cleaner.clean(vnode, settings)
@@ -107,7 +107,7 @@ async def _clean(cleaner: Cleaner, vnode: Vnode, settings: CleanerSettings) -> l
 
 
 async def _draw(cleaner: Cleaner, vnode: Vnode) -> None:
-    """A progress bar, where there is a terminal."""
+    """Show a progress bar, if there is a terminal."""
     if not sys.stderr.isatty():
         return
     try:

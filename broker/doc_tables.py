@@ -1,8 +1,8 @@
-"""The tables of the docs that come from the code: `python -m barnabas.broker.doc_tables` renews them.
+"""The tables in the docs that come from the code: `python -m barnabas.broker.doc_tables` writes them again.
 
-The APIs in docs/reference/apis.md come from the registry, the rights in docs/security.md from `broker.security.table`,
-the keys in docs/configuration.md from the tables of `broker.settings.config`. Tables of other rooms:
-`compat_tests/site/tables.py`.
+The registry gives the APIs in docs/reference/apis.md, `broker.security.table` the rights in docs/security.md, and the
+tables of `broker.settings.config` the keys in docs/configuration.md. `compat_tests/site/tables.py` makes the tables of
+the other packages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def apis() -> str:
-    """API name, key and versions, two APIs a row."""
+    """API name, key and versions, with two APIs in each row."""
     cells = [
         f"{a.name} | {a.key} | {a.versions.first}-{a.versions.last}" for _, a in sorted(APIS.items()) if not a.for_nodes
     ]
@@ -58,17 +58,17 @@ def _synonym(key: ConfigKey) -> str:
 
 
 def unused_broker_keys() -> str:
-    """Kafka's keys of `server.properties` that have no effect here."""
+    """Kafka's keys of `server.properties` that have no effect in barnabas."""
     return _keys([key for key in BROKER.values() if not key.used], "changeable", _changeable)
 
 
 def unused_topic_keys() -> str:
-    """Kafka's keys of a topic that have no effect here."""
+    """Kafka's keys of a topic that have no effect in barnabas."""
     return _keys([key for key in TOPIC.values() if not key.used], "from the broker's", _synonym)
 
 
 def rights() -> str:
-    """What each API that is served needs, and what a refusal says."""
+    """The rights that each served API needs, and the error codes of a refusal."""
     rows = []
     for _, api in sorted(APIS.items()):
         if api.for_nodes:
@@ -94,12 +94,12 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def renewed(name: str, text: str) -> str:
-    """A document with one table between its markers made anew."""
+    """A document in which one table, between its markers, is replaced."""
     return put(name, TABLES[name][1](), text)
 
 
 def put(name: str, table: str, text: str) -> str:
-    """A document with this between the markers of a table."""
+    """A document with the given text between the markers of a table."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", text, flags=re.DOTALL)
 

@@ -9,7 +9,7 @@ _EASIEST = (Protocol.PLAINTEXT, Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL, Prot
 
 
 class Identity:
-    """Ids and addresses. The cluster's id and the ports are known once the broker has started."""
+    """Ids and addresses. The cluster id and the ports are known once the broker has started."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -18,18 +18,18 @@ class Identity:
         self.cluster_id = ""
         #: Whether this is one of several nodes, which a supervisor has started.
         self.is_supervised = False
-        #: The listeners with the ports that they have got.
+        #: The listeners, with the ports that they are bound to.
         self.bound: list[Listener] = []
 
     def advertised(self, listener: str) -> tuple[str, int]:
-        """(host, port) as announced to clients of a listener."""
+        """(host, port) as announced to the clients of a listener."""
         bound = next(each for each in self.bound if each.name == listener)
         told = self._config.advertised_for(listener, bound)
         return told.host, told.port
 
     @property
     def local_listener(self) -> Listener:
-        """The listener that is easiest to get in at, for processes on this machine."""
+        """The listener that is easiest to connect to, for processes on this machine."""
         return min(self.bound, key=lambda each: _EASIEST.index(each.protocol))
 
     @property

@@ -1,7 +1,7 @@
-"""The broker's log on standard error: `time level event key=value ...`, one line per event, as `wire.logfmt` forms it.
-As JSON, if that is asked for.
+"""The broker's log on standard error: one line for each event, `time level event key=value ...` (`wire.logfmt`), or
+JSON.
 
-What other packages tell Python's `logging` comes here too (`Bridge`).
+Messages of other packages to Python's `logging` go to this log too (`Bridge`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, TextIO
 
 from barnabas.wire.logfmt import LEVELS, event_of, level_of, message_of, told, told_as_json
 
-# Lines of `logging` below error in a second: clients can make any number of them happen.
+# The most lines per second from `logging` below level error, because clients can cause any number of them.
 BRIDGE_LINES_PER_SECOND = 200
 
 
 class EventLog:
-    """A sink of events. `level` is the lowest that is written."""
+    """A sink of events. `level` is the lowest level that is written."""
 
     def __init__(self, stream: TextIO | None = None, level: str = "info", *, as_json: bool = False) -> None:
         self.stream, self.level, self._as_json = stream or sys.stderr, LEVELS[level], as_json
         self._said: set[str] = set()
         self._always: dict[str, Any] = {}
-        #: How often each event was told, by level and event, also where the level is not written.
+        #: How often each event occurred, by level and event. This also counts events whose level is not written.
         self.told: Counter[tuple[str, str]] = Counter()
 
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        """A line, if its level is written."""
+        """Write a line, if its level is written."""
         self.told[level, event] += 1
         if LEVELS[level] < self.level:
             return
@@ -48,25 +48,25 @@ class EventLog:
             pass  # a log that nobody can read must not stop the broker
 
     def of(self, **fields: Any) -> EventLog:
-        """The same, whose lines have these fields, too."""
+        """A log with the same output, which adds these fields to each line."""
         found = EventLog(self.stream, as_json=self._as_json)
         found.level, found._always = self.level, {**self._always, **fields}
         return found
 
     def debug(self, event: str, **fields: Any) -> None:
-        """What only who looks for it wants to see."""
+        """Log details, for finding a cause."""
         self.write("debug", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """Something that happened."""
+        """Log something that happened."""
         self.write("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Something that the operator should look at."""
+        """Log something that the operator should check."""
         self.write("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Something that failed."""
+        """Log something that failed."""
         self.write("error", event, fields)
 
     def writes(self, level: str) -> bool:
@@ -74,23 +74,23 @@ class EventLog:
         return LEVELS[level] >= self.level
 
     def is_new(self, what: str) -> bool:
-        """Whether this is asked for the first time: for lines that stand in the log once."""
+        """Whether this is the first call with this text. Used for lines that are logged only once."""
         if what in self._said:
             return False
         self._said.add(what)
         return True
 
     def exception(self, event: str, error: BaseException, **fields: Any) -> None:
-        """A failure that should not have happened, with its traceback in one line."""
+        """Log a failure that should not have happened, with its traceback in one line."""
         trace = "".join(traceback.format_exception(error))
         self.write("error", event, {**fields, "error": repr(error), "trace": trace})
 
 
 class Bridge(logging.Handler):
-    """Takes what is told to Python's `logging` to the log: the event is the logger's name, the text its `message`.
+    """Writes messages to Python's `logging` to the log: the event is the logger's name, and `message` is the text.
 
-    The coordinator tells what it does so, as it knows no broker. Lines beyond a number in a second are left out, and
-    counted.
+    The coordinator uses `logging`, because it does not know the broker. Lines above a number in a second are left out
+    and counted.
     """
 
     def __init__(self, log: EventLog) -> None:
@@ -99,7 +99,7 @@ class Bridge(logging.Handler):
         self._second, self._lines = 0, 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; called with the handler's lock held, from any thread."""
+        """Write a record. Called from any thread, with the handler's lock held."""
         level = level_of(record)
         if LEVELS[level] < self._log.level or (record.levelno < logging.ERROR and not self._may_write()):
             return
@@ -121,5 +121,5 @@ class Bridge(logging.Handler):
 
 
 def take_logging(log: EventLog) -> None:
-    """From now on what is told to `logging` goes to `log`, and nowhere else."""
+    """From now on, write the messages of `logging` to `log`, and nowhere else."""
     logging.basicConfig(level=min(log.level, logging.INFO), handlers=[Bridge(log)], force=True)

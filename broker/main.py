@@ -1,4 +1,5 @@
-"""`barnabas serve`: settings from file and command line, signals, and the one line that says it is ready."""
+"""`barnabas serve`: the settings from file and command line, the signals, and the line that says the broker is
+ready."""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 def load_config(
     file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], http: str | None = None
 ) -> BrokerConfig:
-    """Settings from a properties file, on top of which go the command line's. Raises ConfigError."""
+    """Settings from a properties file. Those of the command line override them. Raises ConfigError."""
     return BrokerConfig(load_properties(file, data_dir, listen, overrides, http))
 
 
 def load_properties(
     file: str | None, data_dir: str | None, listen: Sequence[str], overrides: Sequence[str], http: str | None = None
 ) -> dict[str, str]:
-    """The same as texts. Raises ConfigError."""
+    """The same settings as strings. Raises ConfigError."""
     properties = read_properties(Path(file)) if file else {}
     for pair in overrides:
         key, equals, value = pair.partition("=")
@@ -69,10 +70,11 @@ def serve(
     processes: int = 1,
     node: Callable[[BrokerConfig, EventLog], Node] | None = None,
 ) -> int:
-    """Run a broker until SIGTERM, SIGINT or SIGHUP. Gives the exit status; an operator's error is one line.
+    """Run a broker until SIGTERM, SIGINT or SIGHUP. Returns the exit status; an operator's error is reported in one
+    line.
 
-    `ready_file` has the address of the first listener while clients can connect. `node` makes the broker, for one that
-    is another than usual. With several `processes` it is a supervisor of as many nodes; 0 is one for each core.
+    `ready_file` contains the address of the first listener while clients can connect. `node` makes the broker, if it is
+    not the usual `Node`. With several `processes`, a supervisor starts that number of nodes; 0 means one for each core.
     """
     began = time.perf_counter()
     log = EventLog(level=log_level, as_json=log_format == "json")
@@ -84,7 +86,7 @@ def serve(
         if config.unknown:
             log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
         if config.unused():
-            log.info("config.unused", keys=",".join(config.unused()), effect="none here")
+            log.info("config.unused", keys=",".join(config.unused()), effect="none")
         ready = Path(ready_file) if ready_file else None
         count = processes or len(os.sched_getaffinity(0))
         if count > 1:
@@ -100,16 +102,17 @@ def serve(
 
 
 def _supervise(properties: dict[str, str], count: int, log: EventLog, ready: Path | None, began: float) -> int:
-    # What all nodes have in common is loaded before they are forked.
+    # Load the modules that all nodes use before the fork, so that the nodes share their memory.
     import barnabas.broker.node  # noqa: F401
     from barnabas.broker.supervisor import Supervisor
 
     return Supervisor(properties, count, log, ready, began, _say).run()
 
 
-# A thread that decodes a large request gives way to the event loop after so long.
+# A thread that decodes a large request lets the event loop run after this time.
 SWITCH_SECONDS = 0.0005
-# A full collection looks at all objects of all large requests, and everybody waits: one in two million new objects.
+# A full collection examines all objects of all large requests, while every client waits. These thresholds start one
+# after about two million new objects.
 GC_THRESHOLDS = (10_000, 10, 20)
 
 
@@ -130,8 +133,8 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, node, nursery.cancel_scope, manager)
         await nursery.start(node.run)
-        # What start-up made stays; collections need not look at it again. One now would find next to nothing, and the
-        # first client would wait for it.
+        # The objects made during startup stay, so collections need not examine them again. A collection at this point
+        # would free almost nothing and would delay the first client.
         gc.freeze()
         addresses = ", ".join(f"{b.host or '*'}:{b.port}" for b in node.bound)
         if node.http is not None:
@@ -153,7 +156,7 @@ async def _serve(
 
 @contextlib.contextmanager
 def _ready(file: Path | None, address: str) -> Iterator[None]:
-    """While clients can connect, a file says where. It is there whole or not at all. Raises ConfigError."""
+    """While clients can connect, keep their address in a file. The file is replaced atomically. Raises ConfigError."""
     if file is None:
         yield
         return
@@ -170,7 +173,7 @@ def _ready(file: Path | None, address: str) -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-    """Tell who started the broker, if the terminal is still there."""
+    """Print a line for the user who started the broker, if the terminal still exists."""
     try:
         print(line, flush=True)
     except OSError:
@@ -179,11 +182,11 @@ def _say(line: str) -> None:
 
 async def _stop_on_signal(node: Node, scope: trio.CancelScope, manager: ServiceManager) -> None:
     stops = {signal.SIGTERM, signal.SIGINT}
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup a broker outlives its terminal
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # with nohup, a broker continues after its terminal closes
         stops.add(signal.SIGHUP)
     with trio.open_signal_receiver(*stops) as signals:
         async for number in signals:
-            if node.stopping or not node.is_serving:  # a long recovery is left to the next start
+            if node.stopping or not node.is_serving:  # the next start continues a long recovery
                 scope.cancel()
                 return
             manager.stopping()

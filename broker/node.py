@@ -1,8 +1,8 @@
 """A broker process: the data directory, the metadata, the coordinators and the listeners, from start to clean stop.
 
-start:  lock the data directory -> replay the metadata log -> load the partitions -> tell the parts what there is
+start:  lock the data directory -> replay the metadata log -> load the partitions -> tell the parts the image
         -> make directories match -> listen
-serve:  one poller for all connections; timers, flusher, retention and the log cleaner beside it
+serve:  one poller for all connections; timers, flusher, retention and the log cleaner run beside it
 stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdown mark
 """
 
@@ -20,7 +20,7 @@ from barnabas.broker.between.followers import Followers
 from barnabas.broker.between.leaders import spread
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.moves import Moves
-from barnabas.broker.clock import Clock
+from barnabas.broker.clock import Clock, Jumps
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
@@ -71,14 +71,14 @@ if TYPE_CHECKING:
     from barnabas.broker.http.listener import HttpListener
     from barnabas.broker.metrics.exposition import Metrics
 
-# The settings of topics are not those of the metadata log: a large topic is one large batch there.
+# The settings of topics do not apply to the metadata log: the creation of a large topic is one large batch in it.
 METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
-# What storage tells that is an error; the rest is a warning.
+# Events of storage that are errors; all others are warnings.
 STORAGE_ERRORS = frozenset(("partition.offline", "log.damaged", "metadata.snapshot.damaged"))
 
 
 class Node:
-    """One broker. `await run()` serves until it is cancelled; `stop()` ends it cleanly from inside."""
+    """One broker. `await run()` serves until it is cancelled; `stop()` shuts it down cleanly from inside."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Node:
         handlers: Callable[..., Handlers] = Handlers,
         membership: Membership | None = None,
     ) -> None:
-        """`membership` says which other nodes there are, if this is not the only one."""
+        """`membership` names the other nodes, if there are any."""
         self.config, self.log, self.io = config, log or EventLog(), io or Io()
         self.identity = Identity(config)
         self.clock = clock or Clock()
@@ -118,11 +118,11 @@ class Node:
         self.identity.is_supervised = membership is not None
         self.together: Together | None = None
         self._progress_told, self._loading_told = time.monotonic(), False
-        #: Hears how many partitions of how many have been looked at, at a start.
+        #: Called during a start with the number of partitions loaded so far, and their total.
         self.on_recovery: Callable[[int, int], None] | None = None
 
     def _listen_for_http(self) -> None:
-        """Raises ConfigError where what it needs is not installed."""
+        """Raises ConfigError if a package that it needs is not installed."""
         try:
             from barnabas.broker.http.listener import HttpListener
             from barnabas.broker.metrics.exposition import Metrics
@@ -132,7 +132,7 @@ class Node:
         self.metrics = Metrics()
         self.http = HttpListener(self.config, self.log, self.tls, self.metrics)
 
-    # --- what others ask ----------------------------------------------------------------------------------------------
+    # --- what other parts ask -----------------------------------------------------------------------------------------
 
     @property
     def vnodes(self) -> Mapping[tuple[str, int], Vnode]:
@@ -141,7 +141,7 @@ class Node:
 
     @property
     def bound(self) -> list[Listener]:
-        """The listeners with the ports that they have got."""
+        """The listeners, with the ports that they are bound to."""
         return self.identity.bound
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -157,8 +157,8 @@ class Node:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve. Reports started once the first request can be answered.
 
-        Raises ConfigError (port in use, address not here) and storage's one-line errors (data directory in use, of
-        another cluster, not writable).
+        Raises ConfigError (port in use, address not on this machine) and storage's one-line errors (data directory in
+        use, or of another cluster, or not writable).
         """
         bound = listening.bind(self.config)
         self.identity.bound = [listener for listener, _ in bound]
@@ -267,7 +267,7 @@ class Node:
             await together.join(nursery, self.identity)
 
     async def _read_metadata(self) -> None:
-        """The image as it is now; nobody is told of it yet."""
+        """Read the current image. The listeners are not told of it yet."""
         snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
         following = None if self.together is None else self.together.following
         if following is not None:
@@ -278,14 +278,14 @@ class Node:
         self.metadata.replay(log, snapshots, self._tell_storage)
 
     def _let_nodes_ask(self, together: Together, nursery: trio.Nursery) -> None:
-        """Serve the other nodes from now on, though clients have to wait."""
+        """Serve the other nodes from now on. Clients still have to wait."""
         self._serve(nursery)
         self.connections.on_end = self.followers.left
         self.connections.accept(together.bound)
         together.ask_me()
 
     def _serve(self, nursery: trio.Nursery) -> None:
-        """Be ready for connections."""
+        """Get ready to serve connections."""
         self._handlers_made = self._parts.add(self._made_handlers(nursery))
         self.connections.serve(
             self._handlers_made,
@@ -298,7 +298,7 @@ class Node:
         )
 
     def _log_configs(self) -> Callable[[str], LogConfig]:
-        """The settings that the log of a topic has, by the image. Logs with the same ones share one object."""
+        """The log settings of each topic in the image. Logs with equal settings share one object."""
         made: dict[frozenset[tuple[str, str]], LogConfig] = {}
 
         def config_of(topic: str) -> LogConfig:
@@ -312,7 +312,7 @@ class Node:
         return config_of
 
     def _made_handlers(self, nursery: trio.Nursery) -> Handlers:
-        """What serves requests; where metrics can be read, requests are counted."""
+        """The handlers that serve requests. If metrics can be read, requests are counted."""
         given: dict[str, Any] = {} if self.together is None else {"around": self.together.around}
         if self.metrics is not None:
             self._parts.find(Page).render = self.metrics.render
@@ -321,7 +321,7 @@ class Node:
         return self._handlers(self._parts, **given)
 
     def _assemble(self) -> None:
-        """The parts that stand on the metadata log, and who hears of its changes: settings before what uses them."""
+        """Make the parts that need the metadata log, and list its listeners: settings come before their users."""
         pace = Pace(cpu_of_this_thread())
         throttle = self.config.cleaner_throttle(pace.bytes_per_second)
         self.cleaner = Cleaner(
@@ -381,7 +381,7 @@ class Node:
         ]
 
     def _queries_of(self, together: Together) -> Queries:
-        """The query topics of one of several nodes: the owner of the metadata makes them."""
+        """The query topics of one of several nodes. Only the owner of the metadata makes new ones."""
         from barnabas.broker.jobs.followed_queries import FollowedQueries
 
         if together.membership.owns:
@@ -393,7 +393,7 @@ class Node:
         return followed
 
     def _authorizer(self) -> Authorizer | None:
-        """Who decides what clients may do, if the configuration says so."""
+        """The authorizer that decides what clients may do, if the configuration names one."""
         if not self.config["authorizer.class.name"]:
             return None
         return AclAuthorizer(
@@ -406,17 +406,17 @@ class Node:
         )
 
     def _announce(self) -> None:
-        """Say in the data directory where the first listener is, for processes on this machine that read the files."""
+        """Write the first listener's address to the data directory, for local processes that read its files."""
         try:
             self.data_dir.claim.announce(self.identity.local_address)
             local = self.identity.local_listener
             certificates = self.tls.certificates(local.name) if local.protocol.is_encrypted else ""
             self.queries.secret.tell_how(local.protocol, certificates)
-        except OSError as error:  # readers can be told the address by their option
+        except OSError as error:  # these processes have an option for the address
             self.log.warning("address.not.written", error=error)
 
     def _loading_progress(self, done: int, total: int, what: str) -> None:
-        """Say how loading goes, every two seconds, and when it is done if it was told of before."""
+        """Log the progress of loading every two seconds, and its end if any progress was logged."""
         now = time.monotonic()
         if now - self._progress_told >= 2 or (done == total and self._loading_told):
             self._progress_told, self._loading_told = now, done < total
@@ -429,7 +429,7 @@ class Node:
     # --- chores -------------------------------------------------------------------------------------------------------
 
     def _tell_storage(self, event: str, /, **fields: object) -> None:
-        """What storage found or did."""
+        """Log an event of storage."""
         (self.log.error if event in STORAGE_ERRORS else self.log.warning)(event, **fields)
 
     def _tell_cleaner(self, event: str, /, **fields: object) -> None:
@@ -438,15 +438,32 @@ class Node:
     def _storage_failed(self, error: StorageError) -> None:
         self.log.error("storage.failed", error=error)
 
+    def _tell_of_jump(self, jump_ms: int) -> None:
+        self.log.warning(
+            "clock.jumped",
+            seconds=round(jump_ms / 1000),
+            effect="records get their timestamps from the clock, and retention.ms counts by it",
+            action="retention skips one check" if jump_ms > 0 else "none",
+        )
+
     async def _retention(self) -> None:
-        """Drop segments that are past their topic's retention."""
+        """Delete segments that are past their topic's retention.
+
+        After the clock was set forward, all records are older than they seemed: one check is left out, so that somebody
+        can set it right.
+        """
+        jumps = Jumps(self.clock)
         while True:
             await trio.sleep(self.config["log.retention.check.interval.ms"] / 1000)
+            if jump := jumps.since_last():
+                self._tell_of_jump(jump)
+                if jump > 0:
+                    continue
             now_ms = self.clock.wall_ms()
             for vnode in list(self.vnodes.values()):
                 if vnode.topic != METADATA_TOPIC and vnode.error is None:
                     try:
                         vnode.apply_retention(now_ms)
-                    except StorageError as error:  # this partition is offline now; the others go on
+                    except StorageError as error:  # this partition is now offline; the others continue
                         self._storage_failed(error)
                     await trio.lowlevel.checkpoint()

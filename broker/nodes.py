@@ -1,7 +1,7 @@
-"""The nodes of the cluster: who they are, and where clients find them, by the listener at which they ask.
+"""The nodes of the cluster, and the addresses that clients get. These depend on the listener that a client uses.
 
-This node is always one of them. The others are registered in the metadata log (KIP-631). A client is told of a node if
-that one has a listener of the same name.
+This node is always in the list. The others are registered in the metadata log (KIP-631). A client is told of a node
+only if that node has a listener of the same name.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class NodeAddress(NamedTuple):
 
 
 class Nodes:
-    """All of them, by their ids."""
+    """All nodes, by id."""
 
     def __init__(self, identity: Identity, metadata: MetadataImage) -> None:
         self._identity, self._metadata = identity, metadata
-        #: The node that clients ask for changes of the metadata, as it owns them.
+        #: The node that owns the metadata. Clients send it their changes of the metadata.
         self.controller_id = identity.node_id
 
     @property
@@ -36,17 +36,18 @@ class Nodes:
         return self._identity.cluster_id
 
     def all(self, listener: str) -> list[NodeAddress]:
-        """Those that clients of a listener can reach, in the order of their ids."""
+        """All nodes that clients of a listener can reach, in the order of their ids."""
         return self.some({self._identity.node_id, *self._metadata.nodes}, listener)
 
     def some(self, ids: Iterable[int], listener: str) -> list[NodeAddress]:
-        """Those of these nodes that the clients of a listener can reach, in the order of their ids."""
+        """Those of the given nodes that clients of a listener can reach, in the order of their ids."""
         return [found for node in sorted(ids) if (found := self.find(node, listener)) is not None]
 
     def find(self, node: int, listener: str) -> NodeAddress | None:
-        """A node for the clients of a listener; None if they cannot reach it.
+        """The address of a node for clients of a listener; None if they cannot reach it.
 
-        The listener of a client whose request another node has handed on is not known: it is told the easiest one.
+        If another node has handed a client's request on, the client's listener is not known. Then the answer has the
+        listener that is easiest to connect to.
         """
         if listener == NODES:
             listener = self._identity.local_listener.name

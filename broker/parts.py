@@ -1,8 +1,8 @@
-"""The parts of one broker, and who gets which: what takes parts says so in its annotations.
+"""The parts of one broker. A function or constructor that takes parts names them in its annotations.
 
 parts = Parts(config, log)
 topics = parts.make(TopicManager)      # its constructor asks for `config: BrokerConfig, log: EventLog`
-parts.bound(handle, after=2)           # a handler is called with a context and a request, and then with its parts
+parts.bound(handle, after=2)           # the parts that a handler takes after a context and a request
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ P = TypeVar("P")
 
 
 class Parts:
-    """One part of each class."""
+    """At most one part of each class."""
 
     def __init__(self, *parts: object) -> None:
         self._known: dict[type, object] = {}
@@ -24,33 +24,34 @@ class Parts:
             self.add(part)
 
     def add(self, part: P) -> P:
-        """A part is found by its class and by those that the class is made from."""
+        """Add a part. It is found by its class and by all its base classes."""
         self._known.update(dict.fromkeys(type(part).__mro__[:-1], part))
         return part
 
     def make(self, kind: type[P], **given: object) -> P:
-        """A new part, made from those that its constructor asks for; `given` by name is what no part is.
+        """Make a part from the parts that its constructor asks for. `given` are further arguments by name, which are no
+        parts.
 
-        Raises TypeError for one that is not there.
+        Raises TypeError for a part that does not exist.
         """
         wanted = get_type_hints(kind.__init__)
         names = [name for name in list(inspect.signature(kind).parameters) if name not in given]
         return self.add(kind(**given, **{name: self._find(wanted[name], kind.__name__) for name in names}))
 
     def find(self, kind: type[P]) -> P:
-        """The part of a class. Raises TypeError where there is none."""
+        """The part of a class. Raises TypeError if there is none."""
         return self._find(kind, "somebody")  # type: ignore[return-value]
 
     def bound(self, function: Callable[..., Any], *, after: int, name: str) -> list[object]:
-        """What a function takes behind its first `after` arguments. Raises TypeError for what is not there."""
+        """The parts that a function takes after its first `after` arguments. Raises TypeError for an unknown part."""
         hints = get_type_hints(function)
         return [self._find(hints[each], name) for each in list(inspect.signature(function).parameters)[after:]]
 
     def _find(self, kind: type, who: str) -> object:
-        """A part, or a dataclass of several."""
+        """A part, or a dataclass whose fields are parts."""
         if kind in self._known:
             return self._known[kind]
         if not is_dataclass(kind):
-            raise TypeError(f"{who} wants what no broker has: {kind.__name__}")
+            raise TypeError(f"{who} takes a part that does not exist: {kind.__name__}")
         hints = get_type_hints(kind)
         return kind(**{field.name: self._find(hints[field.name], who) for field in fields(kind)})

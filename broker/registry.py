@@ -1,17 +1,19 @@
-"""The APIs that are served: each handler registers its message and versions, ApiVersions is built from what registered.
+"""The APIs that are served. Each handler registers its message and versions, and ApiVersions answers with what is
+there.
 
-A handler is a plain function `handle(context, request, *parts)`. Its annotations say which parts of the broker it gets:
-`groups: Groups`, or a dataclass of several. It gives back
+A handler is a plain function `handle(context, request, *parts)`. Its annotations name the parts of the broker that it
+gets: `groups: Groups`, or a dataclass of several. It returns one of these:
 
 - a response: it is sent at once, in the order of the connection's requests;
-- an awaitable of one: what had to happen in request order has happened, the rest may take its time (an fsync, a long
-  poll). The connection goes on with later requests and sends the answers in order;
-- a `DelayedResponse`: the same, where a callback completes the answer rather than a coroutine. It costs no task switch,
-  so the answers that are waited for most often (acks=all, long polls) are of this kind;
+- an awaitable of one: the work that must keep the order of requests is done, and the rest may take time (an fsync, a
+  long poll). The connection continues with later requests and sends the answers in order;
+- a `DelayedResponse`: the same, but a callback completes the answer instead of a coroutine. It costs no task switch, so
+  the most frequent of the delayed answers (acks=all, long polls) are of this kind;
 - None: there is no answer (Produce with acks=0).
 
-Each handler states which parts of the broker's state it `uses` and `changes`: `broker.net.order` holds back requests
-by it. Which rights its clients need stands in `broker.security.table`; the handler asks for them with `Context.may`.
+Each handler states which parts of the broker's state it `uses` and `changes`. By that, `broker.net.order` decides which
+requests have to wait. `broker.security.table` says which rights the clients need, and the handler checks them with
+`Context.may`.
 """
 
 from __future__ import annotations
@@ -43,21 +45,21 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 API_VERSIONS, SASL_AUTHENTICATE = 18, 36
-#: The longest throttle time that an answer can say.
+#: The longest throttle time that an answer can carry.
 MAX_THROTTLE_MS = 2**31 - 1
 
 Answer = Message | DelayedResponse | Awaitable["Message | LargeResponse"] | None
-#: `handle(context, request, *parts)`: which parts of the broker it gets, its annotations say.
+#: `handle(context, request, *parts)`. The annotations say which parts of the broker it gets.
 Handler = Callable[..., Answer]
 
 
 class Context:
-    """What a handler knows of its request: the API and its version, and who asks.
+    """What a handler knows of its request: the API and its version, and the client.
 
-    `throttle_ms` is for how long the client is asked to send nothing more (KIP-219); it stands in the answer, whichever
-    way that is made. `received_at` (seconds of `time.perf_counter`) is when the connection began to read what the
-    request came with: a metric of its time counts from there. `bill` is what it has cost, if its client
-    has quotas.
+    `throttle_ms` is how long the client is asked to send nothing more (KIP-219). It is put into the answer, whether
+    that is made at once or later. `received_at` (seconds of `time.perf_counter`) is when the connection began to read
+    the bytes that contain the request; metrics of durations begin there. `bill` is the cost of the request so far, if
+    the client has quotas.
     """
 
     __slots__ = ("api", "bill", "client_id", "connection", "correlation_id", "received_at", "throttle_ms", "version")
@@ -78,20 +80,21 @@ class Context:
 
     @property
     def principal(self) -> Principal:
-        """Who the client has proved to be."""
+        """The client's identity, as its login or certificate has proved it."""
         return self.connection.principal
 
     def throttle(self, seconds: float) -> None:
-        """The client is over a quota: its answer says for how long, and its connection is not read meanwhile."""
+        """Throttle a client over a quota: its answer carries the time, and its connection is not read meanwhile."""
         throttle_ms = min(round(seconds * 1000), MAX_THROTTLE_MS)
         if throttle_ms > self.throttle_ms:
             self.throttle_ms = throttle_ms
             self.connection.throttle(throttle_ms / 1000)
 
     def check_change(self, partitions: int, *, strict_since: int) -> None:
-        """A topic is to be made, or deleted, or to grow by so many partitions.
+        """Check the quota before a topic is created or deleted, or grows. `partitions` is how many the change affects.
 
-        Raises KafkaError if the client has made too many such changes. Up to `strict_since`, it is only throttled.
+        Raises KafkaError if the client has made too many such changes. In versions before `strict_since`, it is only
+        throttled.
         """
         if self.bill is None:
             return
@@ -102,48 +105,49 @@ class Context:
             raise
 
     def paid(self, call: Callable[[], R]) -> Callable[[], R]:
-        """A call, perhaps for a thread, whose CPU is the request's."""
+        """Wrap a call, which a thread may run, so that its CPU is added to the cost of the request."""
         return call if self.bill is None else self.bill.paid(call)
 
     def paid_steps(self, work: Awaitable[R]) -> Awaitable[R]:
-        """What is awaited for the request, whose CPU is the request's."""
+        """Wrap an awaitable so that its CPU is added to the cost of the request."""
         return work if self.bill is None else self.bill.paid_steps(work)
 
     def settle(self) -> None:
-        """The answer is about to be made: what the request has cost says for how long the client waits."""
+        """Called just before the answer is made: the cost of the request so far gives the client's throttle time."""
         if self.bill is not None and not self.bill.is_settled:
             self.bill.is_settled = True
             self.throttle(self.bill.spend())
 
     def settle_rest(self) -> None:
-        """What the answer has cost, later requests wait for."""
+        """Called after the answer was made: the CPU used since `settle` delays the client's later requests."""
         if self.bill is not None:
             self.bill.spend()
 
     @property
     def client(self) -> str:
-        """Whose share is taken of what all clients share."""
+        """The name of the client whose share of common resources is used."""
         return self.connection.client
 
     def may(self, right: Right, name: str = CLUSTER_NAME, *, quiet: bool = False) -> bool:
-        """Whether the client has a right to the topic, group or the like of that name.
+        """Whether the client has a right to the topic, group or other resource of that name.
 
-        That it has not is logged, unless it is asked for `quiet`: where another right will do, or in a list.
+        A denial is logged, unless the caller asks with `quiet`: if another right is enough too, or for each entry of a
+        list.
         """
         authorizer = self.connection.authorizer
         return authorizer is None or self._asks(authorizer, right, name, quiet)
 
     def check(self, right: Right, name: str = CLUSTER_NAME) -> None:
-        """Raises KafkaError with the code of the refusal if the client has not got a right."""
+        """Raises KafkaError with the code of the refusal if the client does not have a right."""
         if not self.may(right, name):
             raise KafkaError(right.refusal)
 
     def refusal(self, right: Right, name: str = CLUSTER_NAME) -> ErrorCode:
-        """The code of the refusal if the client has not got a right, else NONE."""
+        """The code of the refusal if the client does not have a right, otherwise NONE."""
         return ErrorCode.NONE if self.may(right, name) else right.refusal
 
     def may_any(self, right: Right) -> bool:
-        """Whether there may be a resource to which the client has a right."""
+        """Whether the client may have a right to at least one resource."""
         authorizer, connection = self.connection.authorizer, self.connection
         if authorizer is None:
             return True
@@ -151,7 +155,7 @@ class Context:
         return authorizer.allows_any(connection.principal, connection.host, right, api=self.api.name)
 
     def allowed(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """The operations that the client may do to a resource, as a bit field (KIP-430)."""
+        """The operations that the client may perform on a resource, as a bit field (KIP-430)."""
         authorizer, connection = self.connection.authorizer, self.connection
         who = connection.principal, connection.host
         return sum(
@@ -170,7 +174,7 @@ class Context:
             raise RuntimeError(f"the table of rights does not say that {self.api.name} needs {right}")
 
 
-#: Given an API and what serves it, what does so instead.
+#: Takes an API and its handler, and gives the handler to use instead.
 Around = Callable[["Api", Callable[["Context", Any], Answer]], Callable[["Context", Any], Answer]]
 
 
@@ -194,12 +198,12 @@ class Api:
 
 
 class Endpoint:
-    """One API in one version: all that a request of it needs, looked up once."""
+    """One API in one version: all that a request needs, looked up once."""
 
     __slots__ = ("_encode", "_head", "api", "decode", "flexible", "handle", "version")
 
     def __init__(self, api: Api, version: int, handle: Callable[[Context, Any], Answer], *, reads: bool = True) -> None:
-        """`handle` is the handler with its parts. Requests that are not to be read (`reads`) are None for it."""
+        """`handle` is the handler with its parts. Unless `reads`, requests are not decoded: it gets None."""
         self.api, self.handle, self.version = api, handle, version
         self.flexible = version >= api.flexible_from
         self.decode: Callable[[bytes | memoryview, int, int], tuple[Any, int]]
@@ -211,7 +215,8 @@ class Endpoint:
     def encode(self, response: Message, context: Context) -> list[SizedChunk]:
         """A response as it is sent: in one piece, unless it carries log data that goes from file to socket.
 
-        An answer of ours that does not fit its message is our fault, not the client's: raises RuntimeError.
+        Raises RuntimeError for a response that does not fit its message: that is an error of the broker, not of the
+        client.
         """
         if context.bill is not None:
             context.settle()
@@ -231,11 +236,11 @@ class Endpoint:
         return [self._head.pack(before + len(body), context.correlation_id) + body]
 
     def given(self, response: Message, context: Context) -> None:
-        """A response has been handed to somebody in this process: it is not sent."""
+        """Note that a response was given to a caller in this process and is not sent."""
 
 
 class BareTokens(Endpoint):
-    """SaslAuthenticate without requests and answers around its tokens: a length, and as many bytes (KIP-12)."""
+    """SaslAuthenticate for bare tokens, without headers: a length, then the bytes of the token (KIP-12)."""
 
     __slots__ = ()
 
@@ -244,7 +249,7 @@ class BareTokens(Endpoint):
         self.decode = _token
 
     def encode(self, response: Message, context: Context) -> list[SizedChunk]:
-        """A refusal has no answer: the connection ends."""
+        """A refusal sends no answer: the connection is closed."""
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:
             return []
@@ -272,11 +277,11 @@ def api(
     advertised: Versions | None = None,
     for_nodes: bool = False,
 ) -> Callable[[Handler], Handler]:
-    """Register a handler for all of Kafka's versions of a message, or for those named.
+    """Register a handler for all of Kafka's versions of a message, or for the given `versions`.
 
-    `uses` and `changes` are of `broker.net.order`; all use the ACLs. What a handler changes, it need not name as used
-    to come after earlier changes of the same kind: the handlers are called in order. What is `for_nodes`, nodes ask of
-    each other, and no client is told of.
+    `uses` and `changes` are flags of `broker.net.order`; every handler also uses the ACLs. A state that a handler
+    changes need not be in `uses` too: handlers are called in order, so it comes after earlier changes anyway. APIs that
+    are `for_nodes` are only for other nodes; clients are not told of them.
     """
 
     def register(handle: Handler) -> Handler:
@@ -308,15 +313,15 @@ def api(
 
 
 class Handlers:
-    """What serves requests in one broker: the registered handlers, each with the parts of the broker that it uses."""
+    """The registered handlers of one broker, each with the parts of the broker that it takes."""
 
     def __init__(
         self, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint, around: Around | None = None
     ) -> None:
-        """`endpoint` makes what serves one API in one version; `around`, where there are other nodes, what serves it in
-        place of its handler. Without it, what only nodes ask is not served.
+        """`endpoint` makes the object that serves one API in one version. With other nodes, `around` gives the handler
+        to use instead of each registered one; without it, the APIs for nodes are not served.
 
-        Raises TypeError for a handler that wants a part that is not there."""
+        Raises TypeError for a handler that takes a part that does not exist."""
         self._endpoint = endpoint
         served = [api for api in APIS.values() if around is not None or not api.for_nodes]
         self._handles = {api.key: _bound(api, parts) for api in served}
@@ -325,14 +330,14 @@ class Handlers:
         self._endpoints: dict[tuple[int, int], Endpoint] = {}
 
     def bare_tokens(self) -> Endpoint:
-        """What takes the tokens of SASL that come without a request around them."""
+        """The endpoint for SASL tokens that are sent without a request around them."""
         return BareTokens(APIS[SASL_AUTHENTICATE], self._handles[SASL_AUTHENTICATE])
 
     def find(self, key: int, version: int) -> Endpoint:
-        """What serves a request. Raises ProtocolError where Kafka closes the connection: unknown key or version.
+        """The endpoint for a request. Raises ProtocolError where Kafka closes the connection: unknown key or version.
 
-        A client that asks for an unknown version of ApiVersions is answered in version 0, so that it can step down;
-        its request is not read (KIP-511).
+        A request for an unknown version of ApiVersions is answered in version 0 and is not decoded, so that the client
+        can use an older version (KIP-511).
         """
         endpoint = self._endpoints.get((key, version))
         if endpoint is None:
@@ -349,7 +354,7 @@ class Handlers:
 
 
 def _bound(api: Api, known: Parts) -> Callable[[Context, Any], Answer]:
-    """A handler with its parts: whatever it takes behind the context and the request."""
+    """A handler with its parts: all that it takes after the context and the request."""
     handle = api.handle
     parts = known.bound(handle, after=2, name=f"the handler of {api.name}")
     if not parts:

@@ -1,8 +1,8 @@
-"""What a service manager such as systemd is told, if one has started the broker: when it serves, and that it lives.
+"""Notifications for a service manager, such as systemd, that has started the broker: it is ready, and it is alive.
 
-The broker writes datagrams to the socket that NOTIFY_SOCKET names. Where that is not set, nothing is told. While a long
-recovery goes on, the manager is asked for more time with each step of it: work bounds it, and not the clock. With a
-watchdog (WATCHDOG_USEC) the event loop tells that it turns.
+The broker writes datagrams to the socket that NOTIFY_SOCKET names. If that is not set, nothing is sent. During a long
+recovery, each step asks the manager for more time. So a start may take as long as it makes progress. With a watchdog
+(WATCHDOG_USEC), the event loop reports that it runs.
 
 Source: sd_notify(3), sd_watchdog_enabled(3).
 """
@@ -15,12 +15,12 @@ from collections.abc import Mapping
 
 import trio
 
-#: For how long a step of the recovery may take until the manager gives up.
+#: The longest time that one step of the recovery may take before the manager gives up.
 PATIENCE_SECONDS = 120
 
 
 class ServiceManager:
-    """Tells the one that has started this process, if there is one. Its errors are nobody's: the broker goes on."""
+    """Notifies the manager of this process, if there is one. Errors are ignored: the broker can run without it."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
@@ -30,7 +30,7 @@ class ServiceManager:
 
     @staticmethod
     def _watchdog(environment: Mapping[str, str]) -> float:
-        """Seconds within which the manager wants to hear that the process lives; 0 if it does not ask."""
+        """The interval in seconds within which the manager expects a sign of life; 0 if it expects none."""
         of = environment.get("WATCHDOG_PID")
         if of not in (None, str(os.getpid())):
             return 0.0
@@ -40,7 +40,7 @@ class ServiceManager:
             return 0.0
 
     def tell(self, **fields: object) -> None:
-        """Tell fields, such as READY=1."""
+        """Send fields, such as READY=1."""
         if not self._address:
             return
         text = "\n".join(f"{name}={str(value).splitlines()[0]}" for name, value in fields.items())
@@ -52,28 +52,28 @@ class ServiceManager:
             pass
 
     def recovering(self, done: int, total: int) -> None:
-        """A step of the recovery is done."""
+        """Report that a step of the recovery is done."""
         self.tell(STATUS=f"recovering: {done} of {total} partitions", EXTEND_TIMEOUT_USEC=PATIENCE_SECONDS * 1_000_000)
 
     def starting(self, done: int, total: int) -> None:
-        """Nodes begin, some of which may have much to recover; one that hangs its supervisor ends."""
+        """Report that nodes are starting, which may take a long recovery. The supervisor kills a node that hangs."""
         self.tell(STATUS=f"starting: {done} of {total} nodes", EXTEND_TIMEOUT_USEC=PATIENCE_SECONDS * 1_000_000)
 
     def ready(self, where: str) -> None:
-        """Clients can connect."""
+        """Report that clients can connect."""
         self.tell(READY=1, STATUS=f"serving on {where}")
 
     def stopping(self) -> None:
-        """A clean stop has begun."""
+        """Report that a clean stop has begun."""
         self.tell(STOPPING=1, STATUS="stopping")
 
     def tell_watchdog(self) -> None:
-        """This process lives."""
+        """Report that this process is alive."""
         if self._watchdog_seconds:
             self.tell(WATCHDOG=1)
 
     async def watched(self) -> None:
-        """Tell the watchdog that the event loop turns, twice as often as it asks; returns at once if none does."""
+        """Report that the event loop runs, twice in each interval of the watchdog. Returns at once without one."""
         while self._address and self._watchdog_seconds:
             self.tell(WATCHDOG=1)
             await trio.sleep(self._watchdog_seconds / 2)

@@ -1,6 +1,7 @@
-"""`barnabas users --data-dir`: who may log in by SCRAM, on the data directory of a broker that is stopped, or is new.
+"""`barnabas users --data-dir`: the users of SCRAM in the data directory of a broker that is stopped or was never
+started.
 
-So the first user is there before anybody can connect.
+With it, the first user exists before any client can connect.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def add(args: argparse.Namespace, password: str, salt: Callable[[], bytes]) -> i
 
 
 def remove(args: argparse.Namespace) -> int:
-    """Take a user's passwords away."""
+    """Delete a user's passwords."""
 
     def change(image: MetadataImage) -> list[Message]:
         known = image.credentials.of.get(args.user, {})
@@ -62,7 +63,7 @@ def remove(args: argparse.Namespace) -> int:
 
 
 def list_users(args: argparse.Namespace, show: Callable[[Sequence[tuple[str, dict[str, int]]]], None]) -> int:
-    """Print who may log in."""
+    """Print the users that may log in."""
 
     def look(image: MetadataImage) -> list[Message]:
         users = [
@@ -85,7 +86,7 @@ def _run(args: argparse.Namespace, change: Callable[[MetadataImage], list[Messag
 
 
 async def _change(path: str, change: Callable[[MetadataImage], list[Message]]) -> None:
-    """Append a change to the metadata log. Raises StorageError, also where a broker serves the directory."""
+    """Append a change to the metadata log. Raises StorageError, for example if a broker serves the directory."""
     io = Io()
     try:
         node_id = node_id_of(path)
@@ -98,7 +99,7 @@ async def _change(path: str, change: Callable[[MetadataImage], list[Message]]) -
         log = directory.vnodes[METADATA_TOPIC, 0]
         image = MetadataImage(node_id, Clock())
         image.load(log, directory.snapshots(METADATA_TOPIC, 0), _tell)
-        records = change(image)  # raises outside of any nursery
+        records = change(image)  # if this raises, its exception is not in a nursery's group
         if records:
             end = image.write(image.batch_of(records))
             flusher = Flusher(io)

@@ -1,12 +1,12 @@
-"""Several processes as one broker: a supervisor that starts nodes, watches them, starts them again, and ends them.
+"""Several processes as one broker: a supervisor starts nodes, watches them, restarts them, and stops them.
 
-    start:  claim the data directory -> secrets -> fork a process for each node -> all serve -> the line that says so
+    start:  claim the data directory -> secrets -> fork a process for each node -> all serve -> print the ready line
     watch:  a node that has ended is started again; one that hangs (`Child.silent`) is killed, and reaped
-    end:    a signal goes to all nodes, to the owner of the metadata last -> what they have stated is folded together
+    end:    a signal goes to all nodes, to the owner of the metadata last -> their checkpoints are merged into one set
 
-The supervisor serves nobody and has no event loop, no thread and no metadata, so there is nothing on which it can hang.
-Only when a node is reaped can no write of it come any more; only then is it started again. Nodes end when their
-supervisor does: each has the end of a pipe that the system closes then.
+The supervisor serves no clients and has no event loop, no threads and no metadata, so nothing can make it hang. A node
+is started again only after its process was reaped: from then on, that process cannot write any more. Nodes end when
+their supervisor does: each holds one end of a pipe, and the system closes the other end.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from barnabas.storage.claim import Claim
 from barnabas.storage.errors import NodeRunsError, StorageError
 from barnabas.storage.io import Io
 
-#: For how long nodes of another supervisor, which was killed, are waited for.
+#: How long to wait for the nodes of an earlier supervisor that was killed.
 LAST_STOP_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
-# Nodes that end at once, again and again, wait longer each time.
+# A node that ends soon after each start is restarted after longer and longer pauses.
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.1, 10.0
 _SERVED_WELL_SECONDS = 30.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -48,24 +48,24 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass
 class Child:
-    """The process of a node, now or the last one that it had."""
+    """The process of a node: the present one, or the last one."""
 
     node: int
     pid: int = 0
     pipe: int = -1
-    #: What it has said since the last whole line.
+    #: The output since the last whole line.
     rest: bytes = b""
-    #: Where its clients connect, once they can.
+    #: The addresses for its clients, once they can connect.
     address: str = ""
-    #: Where its HTTP listener is, if it has one.
+    #: The address of its HTTP listener, if it has one.
     http: str = ""
-    #: Seconds for which it could have given a sign and did not: while the supervisor itself had its turns, and the
-    #: node did not wait for a core.
+    #: Seconds without a sign of life. Only time counts in which the supervisor could run and the node did not wait for
+    #: a core.
     silent: float = 0.0
     started: float = 0.0
     backoff: float = 0.0
     again_at: float = 0.0
-    #: The CPU time of its event loop's thread when it was last looked at, in seconds.
+    #: The CPU time of its event loop's thread at the last check, in seconds.
     cpu: float = 0.0
     is_killed: bool = False
 
@@ -86,7 +86,7 @@ class Supervisor:
     _status: int = 0
 
     def run(self) -> int:
-        """Until a signal, or until a node cannot start. Raises ConfigError, StorageError."""
+        """Run until a signal, or until a node cannot start. Raises ConfigError, StorageError."""
         config = BrokerConfig(self.properties)
         self._data_dir = config.data_dir
         self._owner = config.node_id
@@ -110,7 +110,7 @@ class Supervisor:
         return self._status
 
     def _claim(self, cluster_id: str | None) -> Claim:
-        """Have the data directory. Nodes of a supervisor that was killed stop by themselves, which takes a moment."""
+        """Lock the data directory. Nodes of a supervisor that was killed stop by themselves; wait until they have."""
         path, told = os.path.abspath(self._data_dir), False
         until = time.monotonic() + LAST_STOP_SECONDS
         while True:
@@ -122,7 +122,7 @@ class Supervisor:
                 if not told:
                     told = True
                     self.log.warning("node.still.runs", reason=error, action="waiting")
-                time.sleep(_LOOK_SECONDS)  # the kernel tells nobody when a lock is free
+                time.sleep(_LOOK_SECONDS)  # there is no event for a lock that becomes free
 
     def _watch(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -134,9 +134,9 @@ class Supervisor:
         self._signals: list[int] = []
         before = {number: signal.signal(number, self._on_signal) for number in self._handled()}
         signal.set_wakeup_fd(wake_write)
-        self._life_read, self._life_write = os.pipe()  # the nodes see the end of it when this process ends
+        self._life_read, self._life_write = os.pipe()  # the nodes see end-of-file when this process ends
         try:
-            gc.freeze()  # what the nodes share stays shared: no collection of theirs touches it
+            gc.freeze()  # so the nodes' collections leave the memory unchanged that they share
             self.children = {node: Child(node) for node in self._ids()}
             for child in self.children.values():
                 self._start(child)
@@ -154,7 +154,7 @@ class Supervisor:
         return range(self._owner, self._owner + self.count)
 
     def _handled(self) -> list[int]:
-        """The signals that stop a broker: under nohup it outlives its terminal."""
+        """The signals to handle. With nohup, SIGHUP stays ignored, so a broker continues after its terminal closes."""
         is_kept = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         return [signal.SIGCHLD, *(number for number in _STOPS if number != signal.SIGHUP or not is_kept)]
 
@@ -204,7 +204,7 @@ class Supervisor:
         waits_for_core, cpu = loop_thread(child.pid)
         worked, child.cpu = cpu - child.cpu, cpu
         if worked and not child.address:
-            child.silent = 0.0  # it begins, which may keep its event loop for long
+            child.silent = 0.0  # a start may hold the event loop for long, but it uses CPU
         else:
             child.silent += min(turn, worked) if waits_for_core else turn
         if child.silent > self._hangs_seconds:
@@ -216,7 +216,7 @@ class Supervisor:
         return not any(child.pid for child in self.children.values() if child is not owner)
 
     def _hear(self, child: Child) -> None:
-        """A node says that it lives, or that it serves."""
+        """Read the output of a node: signs of life, and its addresses once it serves."""
         try:
             data = os.read(child.pipe, 4096)
         except BlockingIOError:
@@ -278,7 +278,7 @@ class Supervisor:
         self._selector.register(read, selectors.EVENT_READ, child.node)
 
     def _become_child(self) -> None:
-        """Let go of what is the supervisor's: signals and pipes. Its lock is of its process, and no child has it."""
+        """Close the signals and pipes of the supervisor. Its lock belongs to its process, so no child inherits it."""
         signal.set_wakeup_fd(-1)
         for number in self._handled():
             signal.signal(number, signal.SIG_DFL)
@@ -311,7 +311,7 @@ class Supervisor:
         if self._stopping:
             self._status = self._status or (code if code > 0 else 0)
             return
-        if code == 1 and not self._is_ready:  # the operator has been told why it cannot start
+        if code == 1 and not self._is_ready:  # it has already told the operator why it cannot start
             self._stopping, self._status = True, 1
             for other in self.children.values():
                 if other.pid:
@@ -325,7 +325,7 @@ class Supervisor:
         child.backoff = min(max(2 * child.backoff, _FIRST_BACKOFF_SECONDS), _LAST_BACKOFF_SECONDS)
 
     def _end_all(self) -> None:
-        """Nothing runs on when the supervisor fails."""
+        """Kill all nodes, so that none continues if the supervisor fails."""
         for child in self.children.values():
             if child.pid:
                 os.kill(child.pid, signal.SIGKILL)
@@ -336,7 +336,7 @@ class Supervisor:
 def loop_thread(pid: int) -> tuple[bool, float]:
     """Whether the first thread of a process runs or waits for a core, and its CPU time so far, in seconds.
 
-    (False, 0.0) where the system does not tell. Source: proc(5), /proc/PID/task/TID/stat.
+    (False, 0.0) if the system does not tell. Source: proc(5), /proc/PID/task/TID/stat.
     """
     try:
         fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -346,7 +346,7 @@ def loop_thread(pid: int) -> tuple[bool, float]:
 
 
 def check_ports(nodes: Sequence[BrokerConfig]) -> None:
-    """Raises ConfigError where two listeners of the nodes need one port."""
+    """Raises ConfigError if two listeners of the nodes would use the same port."""
     taken: dict[int, str] = {}
     for config in nodes:
         for listener in [*config.listeners, *([config.http] if config.http is not None else [])]:
@@ -355,14 +355,14 @@ def check_ports(nodes: Sequence[BrokerConfig]) -> None:
             if other != mine:
                 raise ConfigError(
                     f"{other} and {mine} need the port {listener.port}: each listener has {len(nodes)} ports, "
-                    "from the one that is configured on"
+                    "beginning with the configured one"
                 )
 
 
 def shifted(properties: Mapping[str, str], index: int, count: int) -> BrokerConfig:
-    """The settings of one of `count` nodes: its id, and its ports, which follow those of the first. Raises ConfigError.
+    """The settings of one of `count` nodes: its id, and its ports, which are the first node's plus its index.
 
-    A port 0 stays one: the system chooses.
+    A port 0 stays 0: the system chooses. Raises ConfigError.
     """
     found = dict(properties)
     config = BrokerConfig(found)
@@ -384,5 +384,7 @@ def shifted(properties: Mapping[str, str], index: int, count: int) -> BrokerConf
 def _moved(listener: Listener, index: int, count: int) -> Listener:
     port = listener.port + index if listener.port else 0
     if listener.port + count - 1 > 65535:
-        raise ConfigError(f"Listener {listener}: {count} nodes need the ports {listener.port} and up: too few are left")
+        raise ConfigError(
+            f"Listener {listener}: {count} nodes need the ports {listener.port} and up, and there are not enough"
+        )
     return Listener(listener.name, listener.host, port, listener.protocol)

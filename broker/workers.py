@@ -1,4 +1,4 @@
-"""Work that would hold up everybody else: tasks that outlive a request, threads, and long loops that give way."""
+"""Work that would delay other requests: tasks that outlive a request, threads, and long loops with pauses."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, TypeVar
 import trio
 
 R = TypeVar("R")
-# Reads from disk that fetches may have under way at one time.
+# The most reads from disk for fetches at one time.
 COLD_READS = 4
-# Produce requests whose batches threads look at, at one time.
+# The most produce requests whose batches are checked in threads at one time.
 VALIDATIONS = 2
-# How long a loop goes on before others have their turn.
+# How long a loop runs before other tasks have their turn.
 HOLD_SECONDS = 0.002
 
 
-#: Who asks where nobody does but the broker itself.
+#: The client's name for work of the broker itself.
 NOBODY = ""
 
 
 class Turns:
-    """A few threads that clients take in turn: of those that wait, each has one job done before any has a second.
+    """A few threads that clients use in turn: each client that waits has one job done before any has a second.
 
-    So a client with a thousand jobs stands before another one with one of them.
+    So a client with one job need not wait for all jobs of a client with a thousand.
     """
 
     def __init__(self, threads: int) -> None:
@@ -34,7 +34,7 @@ class Turns:
         self._waiting: dict[str, deque[trio.Event]] = {}  # by client, in the order of their next turns
 
     async def run(self, client: str, call: Callable[[], R]) -> R:
-        """What a call gives that a thread makes for this client."""
+        """Run a call in a thread when it is the client's turn, and return its result."""
         await self._begin(client)
         try:
             return await trio.to_thread.run_sync(call, limiter=self._threads)
@@ -67,7 +67,7 @@ class Turns:
         waiting = self._waiting.pop(client)
         waiting.popleft().set()
         if waiting:
-            self._waiting[client] = waiting  # behind all others
+            self._waiting[client] = waiting  # after all others
 
 
 class Workers:
@@ -81,24 +81,24 @@ class Workers:
         self._validations = Turns(VALIDATIONS)
 
     def start(self, work: Callable[..., Awaitable[object]], *args: Any) -> None:
-        """Run a task that ends with the broker."""
+        """Start a task that ends with the broker."""
         self.nursery.start_soon(work, *args)
 
     async def read(self, client: str, call: Callable[[], R]) -> R:
-        """What a read of log files gives, for a client, that may have to wait for the disk."""
+        """Run a read of log files for a client; it may have to wait for the disk."""
         return await self._cold_reads.run(client, call)
 
     async def disk(self, call: Callable[[], R]) -> R:
-        """What a call gives that takes as long as the disk, of those that are rare."""
+        """Run a call that waits for the disk. For rare calls: one at a time."""
         return await trio.to_thread.run_sync(call, limiter=self._disk)
 
     async def validate(self, client: str, call: Callable[[], R]) -> R:
-        """What a long look at record batches of a client gives."""
+        """Run a long check of a client's record batches."""
         return await self._validations.run(client, call)
 
 
 class Yielder:
-    """`await yielder()` between pieces of work: every few milliseconds the others have their turn."""
+    """`await yielder()` between pieces of work lets other tasks run every few milliseconds."""
 
     def __init__(self) -> None:
         self._until = time.perf_counter() + HOLD_SECONDS

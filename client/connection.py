@@ -108,8 +108,8 @@ class Connection:
     def __init__(self, address: Address, security: Security | None = None) -> None:
         """Connect and log in. `security` defaults to that of the process.
 
-        Raises LostError if nobody listens there, LoginError if the login fails, and ClientError if it is no broker that
-        we can talk to.
+        Raises LostError if nobody listens there, LoginError if the login fails, and ClientError if it is not a broker
+        that this client can talk to.
         """
         self.address = address
         self.is_open = False
@@ -155,7 +155,7 @@ class Connection:
         except (OSError, ValueError) as error:
             self.close()
             reason = getattr(error, "reason", None) or error
-            raise LostError(f"{self.address}: no TLS connection ({reason}); is it a listener with TLS?") from None
+            raise LostError(f"{self.address}: no TLS connection ({reason}); does this listener use TLS?") from None
 
     def _log_in(self) -> None:
         """Log in if that is configured. Raises LoginError."""
@@ -177,7 +177,7 @@ class Connection:
                 )
                 if told.error_code:
                     reason = told.error_message or name_of(told.error_code)
-                    raise LoginError(f"{self.address} does not let us in: {reason}")
+                    raise LoginError(f"{self.address} refuses the login: {reason}")
                 lifetime = told.session_lifetime_ms
                 token = tokens.send(told.auth_bytes)
         except StopIteration:

@@ -14,7 +14,7 @@ def read_url(request: str | Request, most: int, context: ssl.SSLContext | None =
     """The whole content. Blocks. Raises OSError; ValueError for more than `most` bytes or a status other than 200."""
     parts = urlsplit(request if isinstance(request, str) else request.full_url)
     if parts.scheme not in SCHEMES:
-        raise ValueError("it is no https:, http: or file: URL")
+        raise ValueError("it is not an https:, http: or file: URL")
     if parts.scheme == "file":
         with open(unquote(parts.path), "rb") as file:
             return _bounded(file.read(most + 1), most)

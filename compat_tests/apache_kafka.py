@@ -1,4 +1,4 @@
-"""Apache Kafka itself, from its jars, in KRaft mode on loopback: the judge of what a scenario should see."""
+"""Apache Kafka, from its jars, in KRaft mode on loopback: the reference for the results of scenarios."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ApacheKafka(Server):
         self.config = folder / "server.properties"
 
     def java(self, main: str, *arguments: str) -> list[str]:
-        """A command line that runs a class of Kafka."""
+        """The command line that runs a class of Kafka."""
         return [
             "java",
             f"-Xmx{self.heap}",
@@ -94,4 +94,4 @@ class ApacheKafka(Server):
             self.ready = True
 
     def errors(self) -> list[str]:
-        return []  # what the judge logs is not ours to assert on
+        return []  # the tests do not check what Apache Kafka logs

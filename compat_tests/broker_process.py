@@ -19,14 +19,14 @@ from barnabas.client.cluster import Cluster
 from compat_tests.tools import ROOT
 from compat_tests.waiting import DEADLINE, changed, until
 
-#: How many nodes the brokers of the tests have, where a test does not say it.
+#: The variable for the brokers' number of nodes, unless a test sets it.
 PROCESSES = "BARNABAS_TEST_PROCESSES"
 
 
 def following_free_ports(count: int) -> int:
-    """The first of so many ports that follow each other and are free.
+    """The first of `count` consecutive free ports.
 
-    They are none that the system gives to clients: those of a node that is away would be taken.
+    They are outside the range that the system gives to clients, which might take the port of a node that is away.
     """
     while True:
         with contextlib.ExitStack() as stack:
@@ -43,7 +43,7 @@ class Server(ABC):
     """A broker process that can be stopped, killed and started again on the same port and data."""
 
     name: ClassVar[str]
-    #: Nodes that it has; with several, `kill` kills all of them and their supervisor.
+    #: The number of its nodes; with several, `kill` kills all of them and their supervisor.
     processes = 1
 
     def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
@@ -71,7 +71,7 @@ class Server(ABC):
 
     @abstractmethod
     def see(self, line: str) -> None:
-        """Look at a line of standard output."""
+        """Handle a line of standard output."""
 
     def start(self) -> None:
         """Start, and return when clients can connect."""
@@ -96,7 +96,7 @@ class Server(ABC):
             raise
 
     def __enter__(self) -> Self:
-        """Started; killed at the end of the block."""
+        """Start; the end of the block kills it."""
         self.start()
         return self
 
@@ -115,20 +115,20 @@ class Server(ABC):
         changed()
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye to anybody."""
+        """SIGKILL, without a clean stop."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait(DEADLINE)
 
     def stop(self) -> int:
-        """SIGTERM; gives the exit status."""
+        """SIGTERM; returns the exit status."""
         assert self.process
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGABRT)  # says in the log what its threads are doing
+            self.process.send_signal(signal.SIGABRT)  # it writes the stacks of its threads to the log
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(1)
             self.kill()
@@ -136,7 +136,7 @@ class Server(ABC):
 
     @abstractmethod
     def errors(self) -> list[str]:
-        """Log lines of level error that no test has announced."""
+        """Log lines of level error, without those that the test expects."""
 
     def log_tail(self, lines: int = 60) -> str:
         """The last lines of the log."""
@@ -155,7 +155,7 @@ class Barnabas(Server):
 
     def start(self) -> None:
         chosen = self.processes > 1 and not self.port
-        for _ in range(5):  # somebody may be given a port between the look and the start
+        for _ in range(5):  # another process may get a port between the check and the start
             if chosen:
                 self.port = following_free_ports(self.processes)
             try:
@@ -180,7 +180,7 @@ class Barnabas(Server):
         return [sys.executable, *serve, *several, *pairs]
 
     def port_of(self, topic: str, partition: int = 0) -> int:
-        """Where the node listens that leads a partition: nodes have ports that follow each other."""
+        """The port of the node that leads a partition: nodes have consecutive ports."""
         if self.processes == 1:
             return self.port
         with Cluster(self.address) as cluster:
@@ -188,7 +188,7 @@ class Barnabas(Server):
             return self.port + leader - min(cluster.node_ids())
 
     def environment(self) -> dict[str, str]:
-        # With compiled modules, as an installed broker has them.
+        # Python may write compiled modules, as for an installed broker.
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         return {**kept, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
 

@@ -21,10 +21,10 @@ Play = Callable[[Scenario], None]
 
 
 class NewServer(Protocol):
-    """Start a broker with these settings, or give the module's one that has them."""
+    """Start a broker with these settings, or return the module's broker that has them."""
 
     def __call__(self, overrides: dict[str, str], port: int = 0) -> Server:
-        """At a port, or at any free one."""
+        """The broker listens on `port`, or on any free port."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,18 +36,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the results are gathered."""
+    """Make the object that collects the results."""
     config.stash[report.RESULTS] = report.Results()
 
 
 def pytest_terminal_summary(config: pytest.Config) -> None:
-    """Write the report, if asked for, when all tests have run."""
+    """Write the report, if an option asks for it, when all tests have run."""
     if config.getoption("--compat-report"):
         config.stash[report.RESULTS].write(peer=config.getoption("--peer"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With brokers of several nodes, what presupposes one is left out."""
+    """With brokers of several nodes, skip the tests that need a single node."""
     if Barnabas.processes == 1:
         return
     for item in items:
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Show the broker's last words beside a failure."""
+    """Show the end of the broker's log with a failure."""
     outcome = yield
     told = outcome.get_result()  # type: ignore[attr-defined]
     server = getattr(item, "funcargs", {}).get("server")
@@ -67,7 +67,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def stopped_well(servers: Iterable[Server]) -> None:
-    """Stop them. Raises AssertionError when one of ours has failed, or has logged an error that no test announced."""
+    """Stop servers. Raises AssertionError if a barnabas broker failed, or logged an error that no test expects."""
     failures = []
     for server in servers:
         status = server.stop()
@@ -81,7 +81,7 @@ def stopped_well(servers: Iterable[Server]) -> None:
 
 @pytest.fixture(scope="module")
 def new_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewServer]:
-    """Start brokers with other settings; one for each distinct settings, stopped at the module's end."""
+    """Start brokers with other settings: one broker for each set of settings, stopped at the module's end."""
     peer = request.config.getoption("--peer")
     if peer and (reason := missing("java")):
         pytest.skip(reason)
@@ -109,7 +109,7 @@ def server(new_server: NewServer) -> Server:
 
 @pytest.fixture(scope="module")
 def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Driver]:
-    """The module's client: the class that it names DRIVER."""
+    """The module's client: an instance of its `DRIVER`."""
     kind: type[Driver] = request.module.DRIVER
     if kind.tool and (reason := missing(kind.tool)):
         pytest.skip(reason)
@@ -120,7 +120,7 @@ def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Driver]:
 
 @pytest.fixture(scope="module")
 def other(server: Server) -> Driver:
-    """A second, different client, to check the first one's work."""
+    """A second, different client, which checks the first one."""
     return ConfluentDriver(server.address)
 
 

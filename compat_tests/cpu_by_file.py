@@ -1,11 +1,11 @@
-"""How much CPU each test and each file of tests takes, with all processes that it starts.
+"""The CPU time of each test and each file of tests, including all processes that a test starts.
 
     python -m compat_tests.cpu_by_file streams -m "not slow"
 
-Wall clock says little on a machine that does other things, and the CPU is what a run of all tests waits for. pytest
-runs below a process that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER), so a driver whose broker was killed is
-counted, too. What a process has used whose parent does not wait for it is lost when it ends: then the figure of that
-test is too low, or negative.
+Wall-clock time says little on a busy machine, and CPU time limits a run of all tests. pytest runs below a process that
+adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER), so a driver whose broker was killed is counted, too. If a parent does
+not wait for a process, the CPU time of that process is lost when it ends: the figure of that test is then too low, or
+negative.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ WRITTEN_TO = "BARNABAS_CPU_BY_TEST"
 
 
 def cpu_seconds(root: int) -> float:
-    """Of the processes below this one: those that run, and those that have ended and were waited for."""
+    """The CPU time of the processes below this one: running ones, and ended ones whose parent waited for them."""
     parents: dict[int, int] = {}
     used: dict[int, int] = {}
     ended: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended since
+        except OSError:  # it has ended meanwhile
             continue
         pid = int(stat.parent.name)
         parents[pid], used[pid] = int(fields[1]), int(fields[11]) + int(fields[12])
@@ -51,7 +51,7 @@ def cpu_seconds(root: int) -> float:
 
 
 class Meter:
-    """Notes for each test what was used from the end of the one before it to its own."""
+    """Notes for each test the CPU time from the end of the previous test to its own end."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
@@ -59,7 +59,7 @@ class Meter:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Around a test, and the fixtures that begin and end with it."""
+        """Measure a test with the fixtures that begin and end with it."""
         yield
         cpu, wall = cpu_seconds(os.getppid()), time.monotonic()
         print(f"{cpu - self._cpu:.2f} {wall - self._wall:.2f} {item.nodeid}", file=self._file, flush=True)
@@ -67,7 +67,7 @@ class Meter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin of the pytest below."""
+    """Register the meter: this module is a plugin of the pytest that it starts."""
     config.pluginmanager.register(Meter(Path(os.environ[WRITTEN_TO])))
 
 
@@ -78,7 +78,7 @@ def _table(title: str, rows: dict[str, list[float]], most: int) -> None:
 
 
 def report(path: Path) -> None:
-    """By part, by file and by test, the dearest first."""
+    """The tables by part, by file and by test, the largest first."""
     parts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     files: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     tests: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -95,14 +95,14 @@ def report(path: Path) -> None:
 
 
 def main() -> int:
-    """Run pytest with these arguments, one process of it, and say what it took."""
+    """Run one pytest process with these arguments, and print the CPU times."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     path = Path(os.environ.setdefault(WRITTEN_TO, "build/cpu_by_test.txt"))
     path.parent.mkdir(parents=True, exist_ok=True)
     run = [sys.executable, "-m", "pytest", "-p", "compat_tests.cpu_by_file", "-p", "no:xdist", *sys.argv[1:]]
     pytest_process = subprocess.Popen(run)
     while True:
-        pid, status = os.wait()  # adopted ones, too
+        pid, status = os.wait()  # wait for adopted processes, too
         if pid == pytest_process.pid:
             break
     report(path)

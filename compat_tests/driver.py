@@ -1,7 +1,7 @@
-"""What a scenario asks of a client. Each client's folder has one `Driver` that turns this into the client's own words.
+"""The interface between scenarios and clients. Each client's folder has one `Driver`, which calls the client's own API.
 
-A client that cannot do a thing raises `NotApplicable` with the reason, and the scenario is shown as n/a. A broker's
-refusal is `Refused`, with Kafka's name of the error.
+A driver raises `NotApplicable`, with the reason, if its client lacks a feature; the report then shows n/a. It raises
+`Refused`, with Kafka's name of the error, if the broker refuses a request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """A record as a client writes or reads it. None for what the client shall choose or does not tell."""
+    """A record as a client writes or reads it. None: the client chooses the value, or does not report it."""
 
     value: bytes | None
     key: bytes | None = None
@@ -45,7 +45,7 @@ class Record:
 
 @dataclass(frozen=True)
 class At:
-    """Where to begin to read: the kind is beginning, offset or timestamp."""
+    """The position to begin reading at: the kind is beginning, offset or timestamp."""
 
     kind: str
     number: int = 0
@@ -55,7 +55,7 @@ BEGINNING = At("beginning")
 
 
 class Member(ABC):
-    """A consumer in a group that reads until it is closed. What happens to it is appended to the lists."""
+    """A consumer in a group that reads until it is closed. Its records and rebalances are appended to the lists."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -65,18 +65,18 @@ class Member(ABC):
         self.failure: BaseException | None = None
 
     def on_records(self, records: Iterable[Record]) -> None:
-        """The client gave records."""
+        """The client returned records."""
         self.records.extend(records)
         changed()
 
     def on_assigned(self, partitions: Iterable[int]) -> None:
-        """Partitions were added to what the member has."""
+        """The member was assigned more partitions."""
         self.assigned |= frozenset(partitions)
         self.assignments.append(self.assigned)
         changed()
 
     def on_revoked(self, partitions: Iterable[int]) -> None:
-        """Partitions were taken from what the member has."""
+        """Partitions were taken from the member."""
         gone = frozenset(partitions)
         if gone:
             self.revocations.append(gone)
@@ -84,7 +84,7 @@ class Member(ABC):
         changed()
 
     def on_failure(self, error: BaseException) -> None:
-        """The client gave up."""
+        """The client failed for good."""
         self.failure = error
         changed()
 
@@ -121,11 +121,11 @@ class ThreadMember(Member):
 
     @abstractmethod
     def open(self, stack: ExitStack) -> None:
-        """Make the consumer and leave its close to the stack."""
+        """Make the consumer; the stack closes it."""
 
     @abstractmethod
     def poll(self) -> None:
-        """One poll, of at most a fraction of a second."""
+        """Poll once, for less than a second."""
 
     def close(self) -> None:
         self._stop.set()
@@ -134,7 +134,7 @@ class ThreadMember(Member):
 
 
 class ProcessMember(Member):
-    """A member that is a process and tells what happens to it line by line."""
+    """A member that is a process and reports its events line by line."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__()
@@ -161,14 +161,14 @@ class ProcessMember(Member):
 
     @abstractmethod
     def see_output(self, line: str) -> None:
-        """A line of standard output."""
+        """Handle a line of standard output."""
 
     def see_error(self, line: str) -> None:
-        """A line of standard error."""
+        """Handle a line of standard error."""
         self.noise.append(line)
 
     def wait(self, deadline: float = DEADLINE) -> None:
-        """Return when the process has ended by itself and all that it said was read."""
+        """Return when the process has ended by itself and all of its output was read."""
         try:
             self.process.wait(deadline)
         except subprocess.TimeoutExpired:
@@ -189,7 +189,7 @@ class Driver(ABC):
 
     name: ClassVar[str]
     tool: ClassVar[str | None] = None
-    lost_by_close: ClassVar[int] = 0  # records that the client commits but never shows when a member is closed
+    lost_by_close: ClassVar[int] = 0  # the number of records that a closing member may commit without returning them
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -200,7 +200,7 @@ class Driver(ABC):
         """The client's version, for the report."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of what is shared between scenarios; most clients share nothing."""
+        """Close the connections that scenarios share; most clients share none."""
 
     # --- records ------------------------------------------------------------------------------------------------------
 
@@ -220,11 +220,11 @@ class Driver(ABC):
     def join(
         self, group: str, topic: str, *, latest: bool = False, instance: str | None = None, strategy: str = "range"
     ) -> Member:
-        """Start a member. Without committed offsets it reads from the beginning, or only what is new."""
+        """Start a member. Without committed offsets it reads from the beginning, or only new records."""
 
     @abstractmethod
     def consume_in_group(self, group: str, topic: str, count: int) -> list[Record]:
-        """Join, read exactly `count` records, commit the place behind them, leave."""
+        """Join, read exactly `count` records, commit the offset after them, leave."""
 
     # --- administration -----------------------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class Driver(ABC):
 
 
 def wait_for_records(member: Member, count: int, what: str = "records") -> None:
-    """Return when a member has read `count` records. Raises what made it fail."""
+    """Return when a member has read `count` records. Raises the error that made it fail."""
     until(lambda: member.failure or len(member.records) >= count, f"{count} {what} (have {len(member.records)})")
     if member.failure:
         raise member.failure

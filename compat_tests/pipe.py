@@ -1,4 +1,4 @@
-"""One connection that speaks single messages: for tests that look at the wire itself, against any broker."""
+"""One connection that sends and receives single messages, for tests of the protocol itself, against any broker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CLIENT_ID = "pipe"
 
 
 class Pipe:
-    """A blocking connection. `send` sends any number of requests in one piece; `receive` gives the next answer."""
+    """A blocking connection. `send` sends any number of requests at once; `receive` returns the next answer."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = 30.0, source: str | None = None) -> None:
-        """`source` is the address that it comes from."""
+        """`source` is the local address of the connection."""
         self._socket = socket.create_connection((host, port), timeout, source and (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._expected: deque[tuple[Message, int, int]] = deque()
@@ -40,12 +40,12 @@ class Pipe:
         self._socket.close()
 
     def version_of(self, request: Message) -> int:
-        """The highest common version."""
+        """The highest version of an API that both sides know."""
         spec = request.__wire__
         return min(spec.versions.last, self.versions[spec.key])
 
     def send(self, *requests: Message | tuple[Message, int]) -> None:
-        """Send requests, those in a pair in the version that stands there, in one call."""
+        """Send requests in one call. A pair gives the version of its request."""
         data = b""
         for each in requests:
             request, version = each if isinstance(each, tuple) else (each, self.version_of(each))
@@ -65,12 +65,12 @@ class Pipe:
         return self._exactly(size)
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet. Raises Closed."""
+        """The answer to the oldest unanswered request. Raises Closed."""
         request, version, correlation_id = self._expected.popleft()
         return answer_of(self.receive_bytes(), request, version, correlation_id)
 
     def ask(self, request: Message, version: int | None = None) -> Any:
-        """A request and its answer."""
+        """Send a request, and return its answer."""
         self.send(request if version is None else (request, version))
         return self.receive()
 

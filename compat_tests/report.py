@@ -1,4 +1,4 @@
-"""The table of clients and scenarios in docs/compatibility.md, written by a test run and by nothing else."""
+"""The table of clients and scenarios in docs/compatibility.md. Only a test run writes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = {"pass": "pass", "fail": "**FAIL**", "n/a": "n/a", None: "-"}
 
 
 class Results:
-    """What came out, by client and scenario."""
+    """The result of each client and scenario."""
 
     def __init__(self) -> None:
         self.versions: dict[str, str] = {}
@@ -55,7 +55,7 @@ class Results:
         return "\n".join(lines)
 
     def write(self, *, peer: bool) -> None:
-        """Replace what stands between the markers. Raises UsageError for a run that must not be written down."""
+        """Replace the text between the markers. Raises UsageError if the run is not one that may be recorded."""
         if peer:
             raise pytest.UsageError("--compat-report is for barnabas, not for --peer")
         text = FILE.read_text()

@@ -1,7 +1,7 @@
 """The tests of the C modules, built for AddressSanitizer and UndefinedBehaviorSanitizer: `make sanitize`.
 
-The checkout is copied, so that the modules of the installation stay as they are. Leaks are not looked for: CPython
-keeps memory until it ends. Objects come from malloc, so that what is read behind a buffer is seen.
+The build uses a copy of the checkout, so that the installed modules stay as they are. Leak detection is off: CPython
+keeps memory until it ends. Python's objects come from malloc, so that reads beyond a buffer are detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SOURCES = ("barnabas", "wire", "storage", "groupcoord", "client", "broker", "st
 
 
 def main() -> int:
-    """Build, run; the exit status of the tests."""
+    """Build and run; returns the exit status of the tests."""
     compiler = os.environ.get("CC", "cc")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _problem(compiler: str, folder: Path) -> str | None:
-    """Why there can be no sanitizers; None if there can."""
+    """Why the sanitizers cannot be used; None if they can."""
     if shutil.which(compiler) is None:
         return f"there is no C compiler ({compiler})"
     source = folder / "probe.c"
@@ -76,7 +76,7 @@ def _problem(compiler: str, folder: Path) -> str | None:
 
 
 def _library(compiler: str, name: str) -> str:
-    """Where the compiler has a library; only the name if it has none."""
+    """The path of a library of the compiler; only its name if the compiler does not have it."""
     told = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
     return told.stdout.strip()
 

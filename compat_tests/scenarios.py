@@ -1,7 +1,7 @@
-"""What every client must be able to do, once for all clients: each scenario asks one `Driver`.
+"""The scenarios that every client must pass, written once for all clients: each scenario uses one `Driver`.
 
-What the client under test writes is read by another one (`bench.other`), and the other way round, so that a client
-and the broker cannot be wrong in the same way unseen. The same scenarios run against Apache Kafka with `--peer`.
+Another client (`bench.other`) reads the records of the client under test, and the other way round, so that an error
+which a client and the broker share does not go unseen. `--peer` runs the same scenarios against Apache Kafka.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Bench:
-    """What a scenario works with."""
+    """The clients, the server and the names that a scenario uses."""
 
     client: Driver
     other: Driver
@@ -36,7 +36,7 @@ class Bench:
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def name(self) -> str:
-        """A name that no scenario has used."""
+        """A new name, which no scenario has used yet."""
         return f"{self.label}-{next(_numbers)}"
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
@@ -47,13 +47,13 @@ class Bench:
         return name
 
     def wait_for_topic(self, name: str, partitions: int) -> None:
-        """Return when a topic is seen; Apache Kafka answers its creation earlier."""
+        """Return when a client sees a topic; Apache Kafka answers a creation earlier."""
         until(lambda: self.other.topics().get(name) == partitions, f"{name} with {partitions} partitions")
 
     def join(
         self, group: str, topic: str, latest: bool = False, instance: str | None = None, strategy: str = "range"
     ) -> Member:
-        """A member of the client under test that is closed at the end of the scenario."""
+        """Join a group with the client under test; the member is closed at the end of the scenario."""
         member = self.client.join(group, topic, latest=latest, instance=instance, strategy=strategy)
         self.stack.callback(member.close)
         return member
@@ -61,7 +61,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A function over a bench, with the title that the report shows."""
+    """A function that takes a bench, and its title in the report."""
 
     name: str
     title: str
@@ -83,12 +83,12 @@ def scenario(title: str, slow: bool = False) -> Callable[[Callable[[Bench], None
 
 
 def numbered(count: int, start: int = 0, partition: int | None = 0) -> list[Record]:
-    """Records that say which one they are."""
+    """Records whose values are their numbers."""
     return [Record(b"record %d" % number, partition=partition) for number in range(start, start + count)]
 
 
 def values(records: list[Record]) -> list[bytes | None]:
-    """Their values."""
+    """The values of `numbered` records."""
     return [record.value for record in records]
 
 
@@ -128,12 +128,12 @@ def _produces_with(codec: str) -> None:
             "all",
             "1",
             "0",
-        ):  # without an answer last: Apache Kafka may drop it just after the topic's creation
+        ):  # acks=0 comes last: Apache Kafka may drop its records just after the topic's creation
             records = [Record(b"%s %s %d" % (text, acks.encode(), i), partition=0) for i in range(20)]
             bench.client.produce(topic, records, codec=codec, acks=acks)
             expected += values(records)
             assert values(bench.other.consume(topic, len(expected))) == expected
-        # A client that doubts the broker's abilities quietly sends uncompressed batches.
+        # A client that believes that the broker does not know a codec silently sends uncompressed batches.
         assert {batch.codec for batch in stored_batches(bench.server.segment(topic))} == {codec}
 
     SCENARIOS.append(Scenario(f"produce_{codec}", f"produce: codec {codec}; acks 0, 1, all", run))
@@ -228,7 +228,7 @@ def produce_sizes(bench: Bench) -> None:
 @scenario("produce: one byte above max.message.bytes is MESSAGE_TOO_LARGE")
 def produce_too_large(bench: Bench) -> None:
     topic = bench.topic(max_message_bytes=str(LIMIT))
-    with pytest.raises(Refused, match=r"M(ESSAGE|SG_SIZE)_TOO_LARGE"):  # librdkafka's name is the second
+    with pytest.raises(Refused, match=r"M(ESSAGE|SG_SIZE)_TOO_LARGE"):  # the second one is librdkafka's name
         bench.client.produce(topic, [Record(_value_for_batch_of(LIMIT + 1), partition=0)])
     bench.client.produce(topic, [Record(b"still works", partition=0)])
     assert values(bench.other.consume(topic, 1)) == [b"still works"]
@@ -287,7 +287,7 @@ def consume_latest(bench: Bench) -> None:
     member = bench.join(bench.name(), topic, latest=True)
     until(lambda: member.failure or member.assigned, "a partition is assigned")
     written = 20
-    # The place is looked up some time after the assignment, so records are written until one arrives.
+    # The client looks the offset up some time after the assignment, so records are written until one arrives.
     end = time.monotonic() + 20
     while not member.records and not member.failure:
         assert time.monotonic() < end, "nothing new arrived"
@@ -332,12 +332,12 @@ def consume_large(bench: Bench) -> None:
 
 
 def shares(members: list[Member]) -> list[int]:
-    """How many partitions each one has, the largest first."""
+    """The number of partitions of each member, the largest first."""
     return sorted((len(member.assigned) for member in members), reverse=True)
 
 
 def wait_for_shares(members: list[Member], expected: list[int]) -> None:
-    """Return when the members share all partitions like that, each in one hand."""
+    """Return when the members have these numbers of partitions, and each partition has exactly one member."""
 
     def settled() -> bool:
         for member in members:
@@ -471,7 +471,7 @@ def auto_create_off(bench: Bench) -> None:
     server = bench.new_server({"auto.create.topics.enable": "false"})
     client, topic = type(bench.client)(server.address), bench.name()
     bench.stack.callback(client.close)
-    with pytest.raises(Refused):  # each client says it in its own way, some only that there was no such topic in time
+    with pytest.raises(Refused):  # each client reports it in its own way; some only time out waiting for the topic
         client.produce(topic, numbered(1, partition=None))
     other = type(bench.other)(server.address)
     assert topic not in other.topics()

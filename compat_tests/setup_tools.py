@@ -1,7 +1,7 @@
 """`make tools`: put the clients that are not Python packages in place, under .tools/.
 
-Every step is done once (a stamp holds a digest of what it was made from) and stands alone: one that fails prints one
-line, and the tests that need its tool skip. System packages are installed only as root and only when they are missing.
+Every step runs once (a stamp holds a digest of its inputs), and steps are independent: one that fails prints one line,
+and the tests that need its tool are skipped. System packages are installed only as root and only if they are missing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ OLDEST_JAVA = 17
 
 
 class StepFailed(Exception):
-    """A tool cannot be had; the message is one line."""
+    """A tool cannot be installed; the message is one line."""
 
 
 def main() -> int:
-    """Run all steps; missing tools are no error."""
+    """Run all steps; a missing tool is not an error."""
     TOOLS.mkdir(exist_ok=True)
     for name, step in STEPS.items():
         try:
@@ -57,19 +57,19 @@ def kcat() -> None:
 
 
 def chromium() -> None:
-    """The Debian packages of the browser and of what drives it, and a font for what it shows."""
+    """The Debian packages of the browser, of its WebDriver, and of a font."""
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         apt_install("chromium", "chromium-driver", "fonts-dejavu-core")
 
 
 def mariadb() -> None:
-    """The Debian packages without the service: nothing starts by itself."""
+    """The Debian packages without the service: no server starts by itself."""
     if not (shutil.which("mariadbd") and shutil.which("mariadb-install-db")):
         apt_install("mariadb-server-core", "mariadb-client-core")
 
 
 def prometheus() -> None:
-    """The programs of Debian's package, unpacked and not installed: nothing starts by itself."""
+    """The programs of Debian's package, unpacked and not installed: no server starts by itself."""
     if shutil.which("promtool") or (PROMETHEUS / "promtool").exists():
         return
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
@@ -79,7 +79,7 @@ def prometheus() -> None:
         download = ["apt-get", "download", "-qq", "prometheus"]
         try:
             run(download, Path(folder))
-        except StepFailed:  # the lists of packages may be old
+        except StepFailed:  # the package lists may be out of date
             run(["apt-get", "update", "-qq"], TOOLS)
             run(download, Path(folder))
         (package,) = Path(folder).glob("prometheus_*.deb")
@@ -131,7 +131,7 @@ def ecosystem() -> None:
 
 
 def copy_jars(pom: Path, folder: Path) -> None:
-    """All jars that a POM asks for, in place of those that were there."""
+    """Copy all jars that a POM asks for, in place of the old ones."""
     if not shutil.which("mvn"):
         apt_install("maven")
     fresh = folder.with_suffix(".new")
@@ -187,7 +187,7 @@ STEPS: dict[str, Callable[[], None]] = {
 
 
 def apt_install(*packages: str) -> None:
-    """Install Debian packages, when we may. Raises StepFailed."""
+    """Install Debian packages, if run as root. Raises StepFailed."""
     if not shutil.which("apt-get"):
         raise StepFailed(f"please install {' '.join(packages)}")
     if os.geteuid() != 0:
@@ -210,7 +210,7 @@ def java_version() -> int:
 
 
 def run(command: list[str], where: Path, environment: dict[str, str] | None = None) -> None:
-    """Run a command, quietly if it succeeds. Raises StepFailed with the last line that it printed."""
+    """Run a command, without output if it succeeds. Raises StepFailed with the command's last line of output."""
     done = subprocess.run(
         command, cwd=where, env=environment, capture_output=True, text=True, errors="replace", timeout=900
     )
@@ -221,23 +221,23 @@ def run(command: list[str], where: Path, environment: dict[str, str] | None = No
 
 
 def say(what: str) -> None:
-    """Progress: a step that is not done yet may take a minute."""
+    """Print progress, as a step may take a minute."""
     print(f".tools: getting {what} ...", flush=True)
 
 
 def digest_of(*files: Path) -> str:
-    """What a step was made from."""
+    """The digest of a step's inputs."""
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def stamp(name: str) -> str | None:
-    """The digest that a step was last done for."""
+    """The digest of the inputs of a step's last run."""
     file = TOOLS / f".{name}.done"
     return file.read_text() if file.exists() else None
 
 
 def set_stamp(name: str, digest: str) -> None:
-    """A step is done."""
+    """Record that a step is done."""
     (TOOLS / f".{name}.done").write_text(digest)
 
 

@@ -1,4 +1,4 @@
-"""A disk of a test's own that can be full, without harm to the machine's."""
+"""A small disk for a test, which can be filled without filling the machine's disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def mount(folder: Path, mib: int) -> str | None:
-    """Put a disk of that size under a folder; why not, if that cannot be."""
+    """Mount a disk of that size on a folder; returns the reason if that is not possible."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(folder)]
     made = subprocess.run(command, capture_output=True, check=False)
@@ -17,12 +17,12 @@ def mount(folder: Path, mib: int) -> str | None:
 
 
 def unmount(folder: Path) -> None:
-    """Take it away again, whoever has files open there."""
+    """Unmount it, even if processes have files open on it."""
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def fill(file: Path) -> None:
-    """Leave no room on the disk, until this file is removed."""
+    """Fill the disk with a file; removing the file makes room again."""
     size = 4 << 20
     with file.open("wb") as out:
         while size >= 4096:

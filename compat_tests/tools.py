@@ -1,7 +1,7 @@
-"""Where the foreign clients are, and why one is not there.
+"""The paths of other projects' clients, and the reason if one is missing.
 
-`setup_tools` puts them in place; the tests ask here and skip with the reason, so that a machine without Java or npm
-still runs all that it can.
+`setup_tools` installs them. The tests ask this module and skip with the reason, so that a machine without Java or npm
+runs all other tests.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ KAFKAJS = TOOLS / "kafkajs"
 PROMETHEUS = TOOLS / "prometheus"
 ZOOKEEPER_JARS = TOOLS / "zookeeper"
 ECOSYSTEM_JARS = TOOLS / "ecosystem"
-#: Of a JVM that ends soon: code compiled quickly takes less of the CPU than code compiled well.
+#: Options for a JVM that ends soon: quick compilation takes less CPU time than thorough compilation.
 BRIEF_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
 
 
 def kafka_python_source() -> Path:
-    """The folder of kafka-python's unpacked source distribution, of the version that is installed."""
+    """The folder of kafka-python's unpacked source distribution, in the installed version."""
     return TOOLS / f"kafka_python-{importlib.metadata.version('kafka-python')}"
 
 

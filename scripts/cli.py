@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from barnabas.scripts.command_line import (
-    DEFAULT_SERVER,
-    SERVERS,
     SHELLS,
     Parser,
     asked,
@@ -96,19 +94,19 @@ def parser() -> argparse.ArgumentParser:
     _add_groups(commands, server)
     _add_acls(commands, server)
     _add_sql(commands, server)
-    _add_streams(commands)
+    _add_streams(commands, server)
     _add_users(commands, server)
     _add_log(commands)
     _add_import(commands)
     _add_export(commands)
-    _add_offsets(commands)
-    _add_connect(commands)
+    _add_offsets(commands, server)
+    _add_connect(commands, server)
     _add_trace(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     completion = commands.add_parser(
         "completion",
-        help="print what completes words in a shell",
+        help="print a completion script for a shell",
         description="Print a script that completes commands, options, topics and groups in a shell.",
         epilog="Example, in ~/.bashrc: source <(barnabas completion bash)",
     )
@@ -131,24 +129,24 @@ Commands = argparse._SubParsersAction  # argparse gives this type no public name
 def _add_trace(commands: Commands[Parser]) -> None:
     trace = commands.add_parser(
         "trace",
-        help="the requests that a broker serves, as they come",
-        description="Print requests and how they are answered until interrupted: when, API, client, address, user, "
-        "topics, time, bytes, errors. The broker needs its HTTP listener (barnabas serve --http). Its user must be "
-        "allowed to describe the cluster; the password is typed, or that of BARNABAS_PASSWORD.",
+        help="show the requests that a broker serves, live",
+        description="Print each request and its answer until interrupted: when, API, client, address, user, topics, "
+        "time, bytes, errors. The broker needs its HTTP listener (barnabas serve --http). The user must be allowed to "
+        "describe the cluster; the password is typed, or read from BARNABAS_PASSWORD.",
         epilog="Example: barnabas trace --topic orders --api Produce",
     )
     trace.add_argument(
         "--url",
         action="append",
-        help="of the HTTP listener; once more for each further node (default: http://127.0.0.1:9644)",
+        help="URL of the HTTP listener; repeat it for each further node (default: http://127.0.0.1:9644)",
     )
-    trace.add_argument("--user", metavar="NAME", help="who to log in as, where clients log in")
+    trace.add_argument("--user", metavar="NAME", help="the user to log in as, if clients must log in")
     trace.add_argument("--ca", metavar="FILE", help="certificates to trust, in PEM (default: the system's)")
     for option, what in (
         ("--topic", "requests about this topic"),
         ("--client", "requests of this client id"),
-        ("--principal", "requests of this user, as User:alice"),
-        ("--api", "this API, as Produce"),
+        ("--principal", "requests of this user, such as User:alice"),
+        ("--api", "this API, such as Produce"),
     ):
         trace.add_argument(option, default="", help=f"only {what}")
     trace.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after N requests")
@@ -170,7 +168,7 @@ def _add_serve(commands: Commands[Parser]) -> None:
     where.add_argument(
         "--ephemeral",
         action="store_true",
-        help="keep the logs in a temporary folder, which goes when the broker stops: for tests",
+        help="for tests: keep the logs in a temporary folder, which is removed when the broker stops",
     )
     serve.add_argument(
         "--listen",
@@ -188,14 +186,15 @@ def _add_serve(commands: Commands[Parser]) -> None:
     serve.add_argument(
         "--ready-file",
         metavar="FILE",
-        help="write HOST:PORT of the first listener there once clients can connect; it is removed at the end",
+        help="write HOST:PORT of the first listener to this file once clients can connect; removed at the end",
     )
     serve.add_argument(
         "--processes",
         type=_processes,
         default=1,
         metavar="N",
-        help="run as N nodes, each a process with the next port, and one that starts them again; 0: one for each core",
+        help="run N nodes, each a process with the next port, and a process that restarts them; 0: one node for each "
+        "core",
     )
     serve.add_argument(
         "--override",
@@ -214,65 +213,68 @@ def _add_serve(commands: Commands[Parser]) -> None:
         "--log-format",
         choices=("logfmt", "json"),
         default="logfmt",
-        help="form of those lines: logfmt (default), or a JSON object on each",
+        help="format of log lines: logfmt (default), or a JSON object on each line",
     )
     serve.set_defaults(run=_serve)
 
 
-def _add_connect(commands: Commands[Parser]) -> None:
-    connect = commands.add_parser("connect", help="fill topics from a MariaDB or MySQL server, or with line protocol")
-    verbs = connect.add_subparsers(dest="verb", metavar="VERB", required=True)
-    broker = Parser(add_help=False, parents=[secure()])
-    broker.add_argument(
-        "-b",
-        "--bootstrap",
-        "--server",
-        dest="server",
-        metavar="HOST:PORT[,...]",
-        default=argparse.SUPPRESS,
-        help=f"brokers to ask, of which the first that answers is taken (default: {DEFAULT_SERVER})",
+def _add_connect(commands: Commands[Parser], server: Parser) -> None:
+    connect = commands.add_parser(
+        "connect", parents=[server], help="fill topics from a MariaDB or MySQL server, or with line protocol"
     )
+    verbs = connect.add_subparsers(dest="verb", metavar="VERB", required=True)
     binlog = verbs.add_parser(
         "binlog",
-        parents=[broker],
+        parents=[server],
         help="each change of a row becomes a record",
         description="Follow a server's binary log until SIGINT or SIGTERM. The password is that of MYSQL_PWD.",
         epilog="Example: barnabas connect binlog --source mysql://repl@127.0.0.1:3306 --tables 'shop.*'",
     )
     binlog.add_argument("--source", required=True, metavar="URL", help="mysql://USER@HOST:PORT[?tls=verify&ca=FILE]")
-    binlog.add_argument("--name", help="of the subscription, which goes on where it was (default: HOST-PORT)")
+    binlog.add_argument(
+        "--name", help="name of the subscription; run again, it continues where it stopped (default: HOST-PORT)"
+    )
     binlog.add_argument(
         "--topic-per",
         choices=("table", "database", "server"),
         default="table",
-        help="a topic for each table (default), for each database, or one for all, with the transactions' bounds",
+        help="one topic for each table (default), for each database, or for the server, with the bounds of "
+        "transactions",
     )
-    binlog.add_argument("--prefix", default="", help="of topics; with --topic-per server the topic")
-    binlog.add_argument("--format", choices=("tdsql", "debezium", "maxwell"), default="tdsql", help="of the values")
+    binlog.add_argument("--prefix", default="", help="prefix of topics; with --topic-per server the name of the topic")
     binlog.add_argument(
-        "--tables", metavar="DB.TABLE", action="append", default=[], help="only these, with * and ?; may be repeated"
+        "--format", choices=("tdsql", "debezium", "maxwell"), default="tdsql", help="format of the values"
+    )
+    binlog.add_argument(
+        "--tables",
+        metavar="DB.TABLE",
+        action="append",
+        default=[],
+        help="only these tables, with * and ?; may be repeated",
     )
     binlog.add_argument(
         "--start",
         default="now",
         metavar="WHERE",
-        help="where a new subscription begins: now (default), oldest, a GTID position of MariaDB or a set of MySQL",
+        help="start of a new subscription: now (default), oldest, a GTID position of MariaDB or a GTID set of MySQL",
     )
     binlog.add_argument(
         "--snapshot",
         choices=("never", "initial"),
         default="never",
-        help="initial: a new subscription first copies the rows that are there (default: never)",
+        help="initial: a new subscription first copies the existing rows (default: never)",
     )
     binlog.add_argument(
         "--mask",
         metavar="DB.TABLE.COLUMN=WAY",
         action="append",
         default=[],
-        help="a column that is not shown, with * and ?: drop it, null, or hash (with the key BARNABAS_MASK_KEY of the "
-        "environment); may be repeated",
+        help="hide a column (names with * and ?): drop leaves it out, null makes it null, hash replaces its values by "
+        "hashes with the key in the environment variable BARNABAS_MASK_KEY; may be repeated",
     )
-    binlog.add_argument("--partitions", type=int, default=1, help="of the topics that it makes (default: 1)")
+    binlog.add_argument(
+        "--partitions", type=int, default=1, help="partitions of the topics that it creates (default: 1)"
+    )
     binlog.add_argument(
         "--order",
         choices=("key", "transaction"),
@@ -285,42 +287,42 @@ def _add_connect(commands: Commands[Parser]) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="of topics that it makes; may be repeated",
+        help="configuration of the topics that it creates; may be repeated",
     )
     binlog.add_argument(
         "--oversize",
         choices=("stop", "split", "truncate"),
         default="stop",
-        help="a message larger than its topic takes (max.message.bytes) ends the subscription (stop, the default), is "
-        "written in parts that are marked (split), or with its longest texts cut and a mark (truncate)",
+        help="for a message larger than its topic allows (max.message.bytes): stop (default) ends the subscription, "
+        "split writes it in marked parts, truncate cuts its longest texts and marks it",
     )
     binlog.add_argument(
         "--row-metadata",
         choices=("full", "any"),
         default="full",
-        help="full (the default): rows of which the binary log does not say what their columns were end the "
-        "subscription; any: the table's columns of now are taken, which after an ALTER TABLE may be wrong",
+        help="full (default): rows whose columns the binary log does not describe end the subscription; any: the "
+        "table's current columns are used, which may be wrong after an ALTER TABLE",
     )
     binlog.add_argument(
         "--silence",
         type=float,
         default=15.0,
         metavar="SECONDS",
-        help="for how long the server may say nothing, until it is asked anew (default: 15)",
+        help="longest silence of the server before a new connection (default: 15)",
     )
-    binlog.add_argument("--server-id", type=int, help="as which replica it reads (default: made from the name)")
+    binlog.add_argument("--server-id", type=int, help="server id of this replica (default: made from the name)")
     binlog.set_defaults(run=_lazy("barnabas.connect.binlog.command", "binlog"))
-    status = verbs.add_parser("status", parents=[broker], help="how far the subscriptions are")
+    status = verbs.add_parser("status", parents=[server], help="show the progress of the subscriptions")
     status.set_defaults(run=_lazy("barnabas.connect.binlog.command", "status"))
-    _add_apply(verbs, broker)
-    _add_influx(verbs, broker)
+    _add_apply(verbs, server)
+    _add_influx(verbs, server)
 
 
-def _add_apply(verbs: Commands[Parser], broker: Parser) -> None:
+def _add_apply(verbs: Commands[Parser], server: Parser) -> None:
     apply = verbs.add_parser(
         "apply",
-        parents=[broker],
-        help="a subscription's topics into another server",
+        parents=[server],
+        help="apply a subscription's topics to another server",
         description="Apply the changes in topics of `connect binlog` to another server, each once, until SIGINT or "
         "SIGTERM. The password is that of MYSQL_PWD.",
         epilog="Example: barnabas connect apply --topic shop --target mysql://root@127.0.0.1:3307 --ddl",
@@ -328,46 +330,58 @@ def _add_apply(verbs: Commands[Parser], broker: Parser) -> None:
     apply.add_argument("--topic", required=True, action="append", help="may be repeated")
     apply.add_argument("--target", required=True, metavar="URL", help="mysql://USER@HOST:PORT[?tls=verify&ca=FILE]")
     apply.add_argument(
-        "--name", default="default", help="under which the target keeps how far it is, and goes on (default: default)"
+        "--name",
+        default="default",
+        help="name under which the target stores the position; run again, it continues there (default: default)",
     )
     apply.add_argument(
-        "--tables", metavar="DB.TABLE", action="append", default=[], help="only these, with * and ?; may be repeated"
+        "--tables",
+        metavar="DB.TABLE",
+        action="append",
+        default=[],
+        help="only these tables, with * and ?; may be repeated",
     )
     apply.add_argument(
         "--ddl",
         action="store_true",
-        help="run the statements in the topics that make, change and remove tables; whoever writes to the topics can "
-        "then run such statements (default: end at the first one)",
+        help="also run the topics' statements that create, alter and drop tables; anyone who can write to the topics "
+        "can then run such statements (default: stop at the first one)",
     )
     apply.add_argument(
         "--wait",
         type=int,
         default=20,
         metavar="SECONDS",
-        help="for another process of the same name to end, such as one that was killed (default: 20)",
+        help="longest wait for another process of the same name to end, such as a killed one (default: 20)",
     )
-    apply.add_argument("--until-end", action="store_true", help="end where the topics end now")
+    apply.add_argument("--until-end", action="store_true", help="stop at the current end of the topics")
     apply.set_defaults(run=_lazy("barnabas.connect.apply.command", "apply"))
 
 
-def _add_influx(verbs: Commands[Parser], broker: Parser) -> None:
+def _add_influx(verbs: Commands[Parser], server: Parser) -> None:
     influx = verbs.add_parser(
         "influx",
-        parents=[broker],
+        parents=[server],
         help="each point in InfluxDB's line protocol becomes a record",
         description="Serve InfluxDB's /write over HTTP until SIGINT or SIGTERM, for Telegraf and InfluxDB's clients. "
         "If BARNABAS_INFLUX_TOKEN is set, they must show it.",
         epilog="Example: barnabas connect influx --listen 127.0.0.1:8086",
     )
     influx.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8086", help="default: 127.0.0.1:8086")
-    influx.add_argument("--stdin", action="store_true", help="no HTTP: write the lines of standard input")
+    influx.add_argument("--stdin", action="store_true", help="read lines from standard input instead of HTTP")
     influx.add_argument(
         "--precision", default="", help="with --stdin: the unit of times, ns (default), us, ms, s, m or h"
     )
-    influx.add_argument("--prefix", default="", help="of topics, which are PREFIX.MEASUREMENT (default: the database)")
+    influx.add_argument(
+        "--prefix", default="", help="prefix of topics, which are PREFIX.MEASUREMENT (default: the database)"
+    )
     influx.add_argument("--topic", default="", help="one topic for all points")
     influx.add_argument(
-        "--max-topics", type=int, default=1000, metavar="N", help="measurements beyond are refused (default: 1000)"
+        "--max-topics",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="most topics; points of further measurements are refused (default: 1000)",
     )
     influx.set_defaults(run=_lazy("barnabas.connect.influx.command", "influx"))
 
@@ -395,7 +409,7 @@ def _add_topics(commands: Commands[Parser], server: Parser) -> None:
     listing.add_argument("--internal", action="store_true", help="also the broker's own topics")
     how = listing.add_mutually_exclusive_group()
     how.add_argument("-l", "--long", action="store_true", help="with partitions, records, bytes and retention")
-    how.add_argument("--names", action="store_true", help="only the names, one on each line")
+    how.add_argument("--names", action="store_true", help="only the names, one a line")
     listing.set_defaults(run=_lazy("barnabas.scripts.topics", "list_topics"))
 
     describe = verbs.add_parser(
@@ -428,22 +442,22 @@ def _add_produce(commands: Commands[Parser], server: Parser) -> None:
         "produce",
         parents=[server],
         help="send lines of standard input",
-        description="Send each line of standard input as a record; every batch is answered with acks=all. The first "
-        "line that is no record ends it, with the line's number, when all lines before it are sent.",
+        description="Send each line of standard input as a record; every batch is answered with acks=all. It stops at "
+        "the first line that is not a record, after sending all lines before it, and prints the line's number.",
         epilog="Example: printf 'k1:v1\\n' | barnabas produce orders --key-separator :",
     )
     produce.add_argument("topic")
     produce.add_argument("--partition", type=int, help="send all records to this partition")
-    produce.add_argument("--key-separator", metavar="TEXT", help="what stands between key and value of a line")
+    produce.add_argument("--key-separator", metavar="TEXT", help="the text between key and value of a line")
     produce.add_argument(
         "--header", metavar="NAME=VALUE", action="append", default=[], help="a header for every record; may be repeated"
     )
-    produce.add_argument("--null-value", metavar="TEXT", help="a value that stands for null (a delete marker)")
+    produce.add_argument("--null-value", metavar="TEXT", help="the value that stands for null (a delete marker)")
     produce.add_argument(
         "--json",
         action="store_true",
-        help="each line is a JSON object with value, and perhaps key, headers, partition and timestamp, as "
-        "'consume --json' prints them",
+        help="each line is a JSON object with value and optional key, headers, partition and timestamp, as 'consume "
+        "--json' prints them",
     )
     produce.add_argument("--strip-cr", action="store_true", help="drop carriage returns at the ends of lines")
     produce.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
@@ -455,28 +469,32 @@ def _add_load(commands: Commands[Parser], server: Parser) -> None:
         "load",
         parents=[server],
         help="load a CSV file, or JSON lines",
-        description="Write each row as a record, with the columns of the topic's schema. A topic that is not there is "
-        "made, with columns of the types that the first rows of a CSV file have. The first line that is no row ends "
-        "it, when all rows before it are written.",
+        description="Write each row as a record, with the columns of the topic's schema. A missing topic is created; "
+        "the first rows of a CSV file decide its columns' types. It stops at the first line that is not a row, after "
+        "writing all rows before it.",
         epilog="Example: barnabas load sensors sensors.csv --key device --time at",
     )
     load.add_argument("topic")
     load.add_argument("file", nargs="?", default="-", help="default: standard input")
     load.add_argument("--format", choices=("csv", "json"), help="json: an object a line (default: by the file's name)")
-    load.add_argument("--key", metavar="COLUMN", help="whose value is the record's key")
-    load.add_argument("--time", metavar="COLUMN", help="which is the record's timestamp (default: now)")
+    load.add_argument("--key", metavar="COLUMN", help="column with the record's key")
+    load.add_argument("--time", metavar="COLUMN", help="column with the record's timestamp (default: now)")
     load.add_argument(
-        "--schema", metavar="DDL", help="columns of a topic that has none, as 'device STRING, temp DOUBLE'"
+        "--schema", metavar="DDL", help="columns for a topic without a schema, such as 'device STRING, temp DOUBLE'"
     )
-    load.add_argument("--partitions", type=int, default=-1, help="of a topic that it makes (default: the broker's)")
-    load.add_argument("--columns", metavar="A,B,...", help="of a CSV file without a header; - leaves one out")
-    load.add_argument("--separator", metavar="CHAR", help="of CSV fields (default: comma; of a .tsv file a tab)")
+    load.add_argument(
+        "--partitions", type=int, default=-1, help="partitions of a topic that it creates (default: the broker's)"
+    )
+    load.add_argument("--columns", metavar="A,B,...", help="columns of a CSV file without a header; - leaves one out")
+    load.add_argument(
+        "--separator", metavar="CHAR", help="separator of CSV fields (default: comma, or a tab for .tsv files)"
+    )
     load.add_argument("--null", metavar="TEXT", default="", help="the CSV field that is null (default: an empty one)")
-    load.add_argument("--skip-bad", action="store_true", help="leave out lines that are no rows, and tell the first 10")
+    load.add_argument("--skip-bad", action="store_true", help="skip lines that are not rows, and print the first 10")
     load.add_argument(
         "--resume",
         metavar="NAME",
-        help="note under this name how far it is, in one transaction with the rows; run again, it goes on there",
+        help="store the position under this name, in one transaction with the rows; run again, it continues there",
     )
     load.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
     load.set_defaults(run=_lazy("barnabas.scripts.load", "run"))
@@ -487,9 +505,9 @@ def _add_consume(commands: Commands[Parser], server: Parser) -> None:
         "consume",
         parents=[server],
         help="print a topic's records",
-        description="Print the records of a topic, new ones as they come, until interrupted. A terminal gets no escape "
-        "sequences and other control characters of keys, values and headers: they are shown as \\x1b and the like, but "
-        "for ends of lines and tabs. A pipe or a file gets records as they are.",
+        description="Print the records of a topic, new ones as they come, until interrupted. On a terminal, control "
+        "characters in keys, values and headers, which begin escape sequences, are shown as \\x1b and so on, except "
+        "newlines and tabs. A pipe or a file gets records unchanged.",
         epilog="Example: barnabas consume orders --from-beginning --exit --format '%p %o %k=%s\\n'",
     )
     consume.add_argument("topic")
@@ -498,8 +516,8 @@ def _add_consume(commands: Commands[Parser], server: Parser) -> None:
     start.add_argument(
         "--offset",
         metavar="WHERE",
-        help="start there: beginning, end, an offset (which all partitions that are read must have), -N for the last N "
-        "records of each partition, @TIME for the first record since then (@2026-01-31T12:00, @-2h, @MILLISECONDS)",
+        help="start at: beginning, end, an offset (which must be within each partition that is read), -N for the last "
+        "N records of each partition, @TIME for the first record from then on (@2026-01-31T12:00, @-2h, @MILLISECONDS)",
     )
     consume.add_argument("--partition", type=int, help="only this partition")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group, and commit")
@@ -515,13 +533,13 @@ def _add_consume(commands: Commands[Parser], server: Parser) -> None:
         "--json",
         action="store_true",
         help="each record as a line of JSON: topic, partition, offset, timestamp, key, value, headers; bytes that are "
-        "no text in base64. 'produce --json' takes such lines",
+        "not text in base64. 'produce --json' takes such lines",
     )
-    consume.add_argument("--raw", action="store_true", help="records as they are, to a terminal too")
+    consume.add_argument("--raw", action="store_true", help="print records unchanged, also on a terminal")
     consume.add_argument(
         "--format",
         default="%s\\n",
-        help="what is printed: %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
+        help="format of a record: %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
         "%%s value, %%h headers, %%%% a percent sign; with \\n, \\t, \\xNN and the like "
         "(default: %%s\\n)",
     )
@@ -541,7 +559,7 @@ def _add_groups(commands: Commands[Parser], server: Parser) -> None:
     describe.add_argument("group")
     describe.set_defaults(run=_lazy("barnabas.scripts.groups", "describe"))
     dry = Parser(add_help=False)
-    dry.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    dry.add_argument("--dry-run", action="store_true", help="only print what would be done")
     delete = verbs.add_parser(
         "delete", aliases=["rm"], parents=[server, dry], help="delete groups without members, with their positions"
     )
@@ -550,14 +568,19 @@ def _add_groups(commands: Commands[Parser], server: Parser) -> None:
     reset = verbs.add_parser(
         "reset",
         parents=[server, dry],
-        help="put the positions of a group without members elsewhere",
+        help="move the positions of a group without members",
         epilog="Example: barnabas groups reset billing --topic orders --to @-2h --dry-run",
     )
     reset.add_argument("group")
     reset.add_argument(
-        "--topic", action="append", default=[], help="only this one (default: all that it has read); may be repeated"
+        "--topic",
+        action="append",
+        default=[],
+        help="only this topic (default: all that the group has read); may be repeated",
     )
-    reset.add_argument("--partition", type=int, action="append", default=[], help="only this one; may be repeated")
+    reset.add_argument(
+        "--partition", type=int, action="append", default=[], help="only this partition; may be repeated"
+    )
     reset.add_argument(
         "--to",
         required=True,
@@ -576,7 +599,7 @@ def _add_acls(commands: Commands[Parser], server: Parser) -> None:
         ("--group", "a consumer group"),
         ("--transactional-id", "a transactional id"),
         ("--delegation-token", "a delegation token"),
-        ("--user-principal", "a user whose tokens are meant"),
+        ("--user-principal", "a user, for rights to the user's delegation tokens"),
     ):
         resources.add_argument(
             option, metavar="NAME", action="append", default=[], help=f"{what}, * for all; may be repeated"
@@ -587,8 +610,8 @@ def _add_acls(commands: Commands[Parser], server: Parser) -> None:
         type=str.lower,
         choices=("literal", "prefixed", "any", "match"),
         default="literal",
-        help="literal (default): of this name; prefixed: of all names that begin so. To list and to remove: any, of "
-        "this name in either way; match, all that are about a resource of this name",
+        help="literal (default): exactly this name; prefixed: all names that begin with it. Only for list and remove: "
+        "any: ACLs of both types with this name; match: all ACLs that apply to a resource of this name",
     )
     who = Parser(add_help=False)
     for verb in ("allow", "deny"):
@@ -597,26 +620,35 @@ def _add_acls(commands: Commands[Parser], server: Parser) -> None:
             metavar="TYPE:NAME",
             action="append",
             default=[],
-            help=f"who is to be {'allowed' if verb == 'allow' else 'denied'} it, as User:alice; may be repeated",
+            help=f"principal to {verb}, such as User:alice; may be repeated",
         )
         who.add_argument(
             f"--{verb}-host",
             metavar="ADDRESS",
             action="append",
             default=[],
-            help=f"from where, for --{verb}-principal (default: *); may be repeated",
+            help=f"only from this host, for --{verb}-principal (default: *); may be repeated",
         )
     who.add_argument(
-        "--operation", action="append", default=[], help="as Read or DescribeConfigs (default: All); may be repeated"
+        "--operation",
+        action="append",
+        default=[],
+        help="operation, such as Read or DescribeConfigs (default: All); may be repeated",
     )
-    who.add_argument("--producer", action="store_true", help="what a producer needs: of --topic and --transactional-id")
-    who.add_argument("--consumer", action="store_true", help="what a consumer needs: of --topic and --group")
-    who.add_argument("--idempotent", action="store_true", help="with --producer: IdempotentWrite of the cluster, too")
+    who.add_argument(
+        "--producer", action="store_true", help="the rights of a producer, to --topic and --transactional-id"
+    )
+    who.add_argument("--consumer", action="store_true", help="the rights of a consumer, to --topic and --group")
+    who.add_argument("--idempotent", action="store_true", help="with --producer: also IdempotentWrite to the cluster")
     who.add_argument("--force", action="store_true", help="do not ask before ACLs are removed")
 
     listing = verbs.add_parser("list", aliases=["ls"], parents=[server, resources, shown()], help="print ACLs")
     listing.add_argument(
-        "--principal", metavar="TYPE:NAME", action="append", default=[], help="only of this one; may be repeated"
+        "--principal",
+        metavar="TYPE:NAME",
+        action="append",
+        default=[],
+        help="only ACLs of this principal; may be repeated",
     )
     listing.set_defaults(run=_lazy("barnabas.scripts.acls", "list_acls"))
     add = verbs.add_parser(
@@ -631,7 +663,7 @@ def _add_acls(commands: Commands[Parser], server: Parser) -> None:
         aliases=["rm"],
         parents=[server, resources, who],
         help="remove ACLs",
-        description="Remove the ACLs that the options say; without a principal all ACLs of the resources.",
+        description="Remove the ACLs that the options describe; without a principal, all ACLs of the resources.",
     )
     remove.set_defaults(run=_lazy("barnabas.scripts.acls", "remove"))
 
@@ -665,26 +697,26 @@ def _add_sql(commands: Commands[Parser], server: Parser) -> None:
         "statement", nargs="*", help="the statements (default: standard input; on a terminal, a shell begins)"
     )
     sql.add_argument(
-        "--watch", action="store_true", help="with SHOW, but for TOPICS: again every second, until interrupted"
+        "--watch", action="store_true", help="with SHOW (except TOPICS): repeat every second, until interrupted"
     )
     sql.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="with SELECT and INFER SCHEMA: the broker's data directory (default: where it says)",
+        help="with SELECT and INFER SCHEMA: the broker's data directory (default: the broker says where)",
     )
     sql.add_argument(
-        "--limit", type=int, default=1000, help="with SELECT: most rows that are given, 0 for all (default: 1000)"
+        "--limit", type=int, default=1000, help="with SELECT: most rows to print, 0 for all (default: 1000)"
     )
     sql.add_argument(
-        "--format", choices=("table", "csv", "json", "parquet"), default="table", help="of rows (default: table)"
+        "--format", choices=("table", "csv", "json", "parquet"), default="table", help="format of rows (default: table)"
     )
-    sql.add_argument("--output", metavar="FILE", help="where rows go (default: standard output)")
+    sql.add_argument("--output", metavar="FILE", help="write rows to this file (default: standard output)")
     sql.add_argument("--upright", action="store_true", help="with --format table: a line for each column of each row")
     sql.add_argument(
         "--engine",
         choices=("auto", "plain", "spark"),
         default="auto",
-        help="what answers SELECTs: auto takes Spark where the answer could differ without it (default: auto)",
+        help="engine for SELECTs: auto uses Spark if the answer could differ without it (default: auto)",
     )
     sql.add_argument(
         "--on-error",
@@ -695,35 +727,28 @@ def _add_sql(commands: Commands[Parser], server: Parser) -> None:
     sql.add_argument(
         "--plot",
         action="store_true",
-        help="with SELECT: a chart of the numbers over the first column; with EXPLAIN: a picture",
+        help="with SELECT: draw the numbers over the first column; with EXPLAIN: draw the plan",
     )
     sql.add_argument("--master", default="local[*]", help="with SELECT: the Spark master (default: local[*])")
     sql.set_defaults(run=_lazy("barnabas.scripts.sql", "run"))
 
 
-def _add_streams(commands: Commands[Parser]) -> None:
+def _add_streams(commands: Commands[Parser], server: Parser) -> None:
     streams = commands.add_parser(
         "streams",
-        parents=[secure()],
+        parents=[server],
         help="run the queries of query topics",
         description="Run the Spark driver of query topics. A broker starts its own with the first query, unless it has "
         "barnabas.streams.driver=none.",
         epilog="Example: barnabas streams --server localhost:9092 --master 'local[4]'",
     )
     streams.add_argument(
-        "-b",
-        "--bootstrap-server",
-        "--server",
-        dest="server",
-        metavar="HOST:PORT",
-        default=argparse.SUPPRESS,
-        help=f"the broker (default: {DEFAULT_SERVER})",
+        "--data-dir", metavar="DIR", help="the broker's data directory (default: the broker says where)"
     )
-    streams.add_argument("--data-dir", metavar="DIR", help="the broker's data directory (default: where it says)")
     streams.add_argument("--master", help="the Spark master (default: local[*])")
     streams.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: 1g)")
     streams.add_argument(
-        "--trigger-ms", type=int, default=250, help="shortest time between two looks at the sources (default: 250)"
+        "--trigger-ms", type=int, default=250, help="shortest time between two checks of the sources (default: 250)"
     )
     streams.add_argument("--init", metavar="FILE", help="a Python file with init(spark), which may register functions")
     streams.set_defaults(run=_lazy("barnabas.streams.query.__main__", "run"), child=False)
@@ -733,29 +758,33 @@ def _add_users(commands: Commands[Parser], server: Parser) -> None:
     users = commands.add_parser(
         "users",
         parents=[server],
-        help="who may log in by SCRAM",
-        description="Users with passwords for SCRAM: of a running broker, or with --data-dir of one that is stopped or "
-        "new. A password is typed, is the first line of standard input, or that of BARNABAS_PASSWORD.",
+        help="manage users and their passwords for SCRAM",
+        description="Manage users with passwords for SCRAM on a running broker, or, with --data-dir, of a stopped or "
+        "new one. The password is typed, or read from the first line of standard input or from BARNABAS_PASSWORD.",
         epilog="Example: barnabas users add alice --data-dir /var/lib/barnabas",
     )
     verbs = users.add_subparsers(dest="verb", metavar="VERB", required=True)
     place = Parser(add_help=False)
-    place.add_argument("--data-dir", metavar="DIR", help="the data directory of a broker that is stopped, or is new")
+    place.add_argument("--data-dir", metavar="DIR", help="the data directory of a stopped or new broker")
     mechanism = Parser(add_help=False)
     mechanism.add_argument("user")
     mechanism.add_argument(
         "--mechanism",
         choices=("SCRAM-SHA-256", "SCRAM-SHA-512"),
         action="append",
-        help="only this one (default: both); may be repeated",
+        help="only this mechanism (default: both); may be repeated",
     )
-    add = verbs.add_parser("add", parents=[server, place, mechanism], help="add a user, or give another password")
+    add = verbs.add_parser("add", parents=[server, place, mechanism], help="add a user, or change a password")
     add.add_argument(
-        "--iterations", type=int, default=8192, metavar="N", help="of the hash, from 4096 to 16384 (default: 8192)"
+        "--iterations",
+        type=int,
+        default=8192,
+        metavar="N",
+        help="iterations of the hash, from 4096 to 16384 (default: 8192)",
     )
     add.set_defaults(run=_users, does="add")
     remove = verbs.add_parser(
-        "remove", aliases=["rm"], parents=[server, place, mechanism], help="take the passwords away"
+        "remove", aliases=["rm"], parents=[server, place, mechanism], help="remove a user's passwords"
     )
     remove.set_defaults(run=_users, does="remove")
     listing = verbs.add_parser(
@@ -783,7 +812,7 @@ def _users(args: argparse.Namespace) -> int:
 
 
 def _add_log(commands: Commands[Parser]) -> None:
-    log = commands.add_parser("log", help="look into log files, and compact them")
+    log = commands.add_parser("log", help="print and compact log files")
     verbs = log.add_subparsers(dest="verb", metavar="VERB", required=True)
     dump = verbs.add_parser(
         "dump",
@@ -792,7 +821,7 @@ def _add_log(commands: Commands[Parser]) -> None:
         "may be running: then the last batch of an active segment may be reported as cut off.",
     )
     dump.add_argument("path", nargs="+", help="a segment (20 digits and .log), or a folder with segments")
-    dump.add_argument("--batches-only", action="store_true", help="leave the records out")
+    dump.add_argument("--batches-only", action="store_true", help="print batches without their records")
     dump.set_defaults(run=_lazy("barnabas.scripts.log_dump", "run"))
     clean = verbs.add_parser(
         "clean",
@@ -836,8 +865,8 @@ def _add_export(commands: Commands[Parser]) -> None:
         "export",
         parents=[secure()],
         help="write topics to Parquet files, with Spark",
-        description="Write what topics hold to Parquet files, with one Spark task for each partition. Run again, it "
-        "goes on where it was: after a kill, or to append what has come since. Needs Java 17 or newer.",
+        description="Write the records of topics to Parquet files, with one Spark task for each partition. Run again, "
+        "it continues where it stopped: after a kill, or to append new records. Needs Java 17 or newer.",
         epilog="Example: barnabas export orders --data-dir /var/lib/barnabas --to /data/orders",
     )
     export.add_argument("topic", nargs="*")
@@ -849,14 +878,14 @@ def _add_export(commands: Commands[Parser]) -> None:
         metavar="WHEN",
         dest="start",
         default="earliest",
-        help="where partitions begin that are not yet exported: earliest, or a time as "
-        "2024-05-01T12:00:00Z or in ms since 1970 (default: earliest)",
+        help="start of partitions that are not exported yet: earliest, a time such as 2024-05-01T12:00:00Z, or ms "
+        "since 1970 (default: earliest)",
     )
     export.add_argument(
         "--format",
         choices=("raw", "json"),
         default="raw",
-        help="raw: key, value and the other columns of a record; json: columns out of the value",
+        help="raw: key, value and the other columns of a record; json: columns from the value",
     )
     export.add_argument(
         "--schema",
@@ -870,7 +899,7 @@ def _add_export(commands: Commands[Parser]) -> None:
         metavar="N",
         type=_positive,
         default=1_000_000,
-        help="rows of a file at most (default: 1000000)",
+        help="most rows of a file (default: 1000000)",
     )
     export.set_defaults(run=_lazy("barnabas.scripts.export", "run"))
 
@@ -881,7 +910,7 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _add_offsets(commands: Commands[Parser]) -> None:
+def _add_offsets(commands: Commands[Parser], server: Parser) -> None:
     offsets = commands.add_parser("offsets", help="move committed offsets between ZooKeeper, Kafka and barnabas")
     actions = offsets.add_subparsers(dest="action", metavar="ACTION", required=True)
     place = "zookeeper://[USER:PASSWORD@]HOST:PORT/CHROOT or kafka://HOST:PORT[?command-config=FILE]"
@@ -892,16 +921,20 @@ def _add_offsets(commands: Commands[Parser]) -> None:
     groups = Parser(add_help=False)
     groups.add_argument("--group", action="append", default=[], metavar="G", help="only this group; may be repeated")
     reading = Parser(add_help=False)
-    reading.add_argument("--format", choices=("zk-tool", "csv", "json"), help="of the file (default: as it looks)")
+    reading.add_argument(
+        "--format", choices=("zk-tool", "csv", "json"), help="format of the file (default: found from its content)"
+    )
     reading.add_argument("--compat", action="store_true", help="a blank line ends the file, as for ImportZkOffsets")
     secured = secure()
     safety = Parser(add_help=False)
-    safety.add_argument("--exact", action="store_true", help="move positions back, too (default: forward only)")
-    safety.add_argument("--live", action="store_true", help="groups that have members, too")
-    safety.add_argument("--journal", metavar="FILE", help="where to note what stood there before (default: a new file)")
+    safety.add_argument("--exact", action="store_true", help="also move positions back (default: forward only)")
+    safety.add_argument("--live", action="store_true", help="also write groups that have members")
+    safety.add_argument(
+        "--journal", metavar="FILE", help="file for the old offsets, which undo restores (default: a new file)"
+    )
     writing = Parser(add_help=False)
     writing.add_argument("--dry-run", action="store_true", help="print the plan, and write nothing")
-    writing.add_argument("--any-range", action="store_true", help="positions outside the log there, too")
+    writing.add_argument("--any-range", action="store_true", help="also write positions outside the target's log")
 
     command = "barnabas.scripts.offsets.command"
     export = actions.add_parser("export", parents=[source, groups, secured], help="write offsets to a file")
@@ -914,54 +947,55 @@ def _add_offsets(commands: Commands[Parser]) -> None:
     imported.add_argument("file", metavar="FILE", help="- for standard input")
     imported.set_defaults(run=_lazy(command, "import_"))
     copy = actions.add_parser(
-        "copy", parents=[source, target, groups, safety, writing, secured], help="from place to place"
+        "copy",
+        parents=[source, target, groups, safety, writing, secured],
+        help="copy offsets from one place to another",
     )
     copy.add_argument(
         "--translate",
         choices=("time", "content"),
         default="",
-        help="the logs differ: find each group's next record there, by its time or by key, timestamp and CRC",
+        help="if the logs differ: find each group's next record in the target, by its time or by key, timestamp and "
+        "CRC",
     )
     copy.set_defaults(run=_lazy(command, "copy_"))
     verify = actions.add_parser(
-        "verify", parents=[target, groups, reading, secured], help="compare; the status is 1 if not equal"
+        "verify", parents=[target, groups, reading, secured], help="compare offsets; the status is 1 if they differ"
     )
     verify.add_argument("--from", dest="source", metavar="PLACE", help=place)
     verify.add_argument("file", nargs="?", metavar="FILE", help="a file in place of --from")
     verify.set_defaults(run=_lazy(command, "verify_"))
-    undo = actions.add_parser("undo", parents=[safety, secured], help="put back what a journal says")
-    undo.add_argument("--to", dest="target", metavar="PLACE", help="where the address needs credentials")
+    undo = actions.add_parser("undo", parents=[safety, secured], help="restore the old offsets from a journal")
+    undo.add_argument(
+        "--to", dest="target", metavar="PLACE", help="the journal's place, if its address needs credentials"
+    )
     undo.add_argument("file", metavar="JOURNAL")
     undo.set_defaults(run=_lazy(command, "undo_"))
-    broker = Parser(add_help=False, parents=[secure()])
-    broker.add_argument(
-        "-b",
-        "--bootstrap",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=default_server(),
-        help=f"the broker (default: what the environment variable {SERVERS} names, else {DEFAULT_SERVER})",
-    )
     migration = "barnabas.scripts.offsets.migrate"
-    status = actions.add_parser("status", parents=[broker], help="what is not in ZooKeeper yet, under dual commit")
+    status = actions.add_parser(
+        "status", parents=[server], help="show commits that are not in ZooKeeper yet, under dual commit"
+    )
     status.set_defaults(run=_lazy(migration, "status"))
     migrate = actions.add_parser(
         "migrate",
-        parents=[broker, groups],
-        help="groups that run, from ZooKeeper to the broker or back",
+        parents=[server, groups],
+        help="move running groups from ZooKeeper to the broker or back",
         description="Move groups between ZooKeeper and the broker while they run: check, dual commit on, verify, dual "
-        "commit off. Run again, it goes on where it was.",
-        epilog="Example: barnabas offsets migrate --bootstrap localhost:9092 --zookeeper zk:2181/kafka --group billing",
+        "commit off. Run again, it continues where it stopped.",
+        epilog="Example: barnabas offsets migrate --bootstrap-server localhost:9092 --zookeeper zk:2181/kafka "
+        "--group billing",
     )
     migrate.add_argument("--zookeeper", metavar="HOST:PORT/CHROOT", required=True, help="or " + place.split(" or ")[0])
     migrate.add_argument("--to", choices=("kafka", "zookeeper"), default="kafka", help="default: kafka")
     migrate.add_argument("--dry-run", action="store_true", help="check only")
-    migrate.add_argument("--any-range", action="store_true", help="positions outside the log, too")
-    migrate.add_argument("--leave-others", action="store_true", help="even if other groups have offsets there")
+    migrate.add_argument("--any-range", action="store_true", help="also move positions outside the log")
     migrate.add_argument(
-        "--journal", metavar="FILE", help="where to note what stood there before (default: a new file)"
+        "--leave-others", action="store_true", help="continue even if other groups have offsets in the source"
     )
-    migrate.add_argument("--timeout", metavar="SECONDS", type=float, default=600, help="of the waiting (default: 600)")
+    migrate.add_argument(
+        "--journal", metavar="FILE", help="file for the old offsets, which undo restores (default: a new file)"
+    )
+    migrate.add_argument("--timeout", metavar="SECONDS", type=float, default=600, help="longest wait (default: 600)")
     migrate.set_defaults(run=_lazy(migration, "migrate"))
 
 
@@ -1002,7 +1036,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read our output has gone
+    except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return status

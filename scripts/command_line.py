@@ -1,7 +1,7 @@
 """What all commands share on the command line: a parser with helpful errors, and the options that name a broker.
 
-`--bootstrap-server` (`-b`, `--server`) may stand before the command, before its verb, or after it; the last one counts.
-Without the option, the environment variable BARNABAS_BOOTSTRAP_SERVERS is used.
+`--bootstrap-server` (`-b`, `--bootstrap`, `--server`) is accepted before the command, before its verb, and after it.
+The last one counts. Without the option, the environment variable BARNABAS_BOOTSTRAP_SERVERS is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
         sys.stderr.write(f"barnabas: {visible(self._told(message))}\n")
         reached = Parser.deepest or self
-        sys.stderr.write(f"'{reached.prog} --help' shows what there is.\n")
+        sys.stderr.write(f"'{reached.prog} --help' lists the commands and options.\n")
         sys.exit(2)
 
     def _told(self, message: str) -> str:
@@ -53,7 +53,9 @@ class Parser(argparse.ArgumentParser):
             given = found["given"].split()[0]
             options = sorted(options_of(Parser.deepest or self))
             near = difflib.get_close_matches(given.partition("=")[0], options, n=1) if given.startswith("-") else []
-            return f"what is {found['given']}? " + (f"Did you mean {near[0]}?" if near else "It has no place here.")
+            return f"what is {found['given']}? " + (
+                f"Did you mean {near[0]}?" if near else "The command does not take it."
+            )
         return message
 
 
@@ -69,7 +71,7 @@ def secure() -> Parser:
         "--command-config",
         metavar="FILE",
         default=argparse.SUPPRESS,
-        help="a client.properties of Kafka, which says how to get in (security.protocol, ssl.*, sasl.*; default: the "
+        help="a client.properties of Kafka with the login and TLS (security.protocol, ssl.*, sasl.*; default: the "
         f"file that the environment variable {CONFIG} names)",
     )
     return options
@@ -81,11 +83,12 @@ def asked() -> Parser:
     options.add_argument(
         "-b",
         "--bootstrap-server",
+        "--bootstrap",
         "--server",
         dest="server",
         metavar="HOST:PORT[,...]",
         default=argparse.SUPPRESS,
-        help="brokers to ask, of which the first that answers is taken (default: what the environment variable "
+        help="brokers to ask; the first that answers is used (default: what the environment variable "
         f"{SERVERS} names, else {DEFAULT_SERVER})",
     )
     return options
@@ -96,7 +99,7 @@ def shown() -> Parser:
     options = Parser(add_help=False)
     options.add_argument("--json", action="store_true", help="a JSON object on each line, for programs")
     options.add_argument(
-        "--watch", dest="again", action="store_true", help="again every two seconds, until interrupted"
+        "--watch", dest="again", action="store_true", help="repeat every two seconds, until interrupted"
     )
     return options
 

@@ -96,14 +96,14 @@ def _literal(cursor: Cursor, part: list[Token], opening: Token) -> Literal:
     try:
         return bytes.fromhex(value)
     except ValueError:
-        raise cursor.wrong("this is no hexadecimal number", first) from None
+        raise cursor.wrong("this is not a hexadecimal number", first) from None
 
 
 def _number(cursor: Cursor, token: Token, sign: str) -> msgspec.Raw:
     try:
         msgspec.json.decode(token.text)
     except msgspec.DecodeError:
-        raise cursor.wrong("this is no number", token) from None
+        raise cursor.wrong("this is not a number", token) from None
     return msgspec.Raw((sign + token.text).encode())
 
 

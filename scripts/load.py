@@ -173,12 +173,12 @@ class _Load:
             if stopped is None or not self._args.resume:
                 sender.send(rows, piece.end, piece.end_line)
         except ClientError as error:
-            raise ClientError(f"{error}; what stands before line {begun} is in {self._args.topic}") from None
+            raise ClientError(f"{error}; the rows before line {begun} are in {self._args.topic}") from None
         if stopped is not None:
             so_far = begun if self._args.resume else stopped.line
             raise ClientError(
-                f"line {stopped.line}: {stopped.why}; what stands before line {so_far} is in {self._args.topic}. "
-                "--skip-bad leaves such lines out"
+                f"line {stopped.line}: {stopped.why}; the rows before line {so_far} are in {self._args.topic}. "
+                "--skip-bad skips such lines"
             )
 
     def _tell(self, bad: list[Bad]) -> None:

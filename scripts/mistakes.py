@@ -123,7 +123,7 @@ def _unfinished(text: str, found: Sequence[Token]) -> SyntaxProblem | None:
     for before, token, after in zip(found, found[1:], found[2:], strict=False):
         is_clause = token.says(*_CLAUSES) and (after.kind in (WORD, QUOTED, STRING, NUMBER) or after.says("(", "-"))
         if before.says(",") and token.says("FROM") and is_clause and not after.says("FROM", "AS"):
-            return problem(text, before.start, "there is a comma too much before FROM")
+            return problem(text, before.start, "remove the comma before FROM")
         if before.says("WHERE", "BY", "AND") and token.says("GROUP", "ORDER") and after.says("BY"):
             return problem(text, token.start, "expected an expression")
     return None

@@ -200,7 +200,7 @@ def record_of(line: bytes, number: int) -> tuple[int | None, Record]:
         now = time.time_ns() // 1_000_000 if found.timestamp is None else found.timestamp
         return found.partition, Record(_bytes_of(found.key), _bytes_of(found.value), now, headers)
     except (msgspec.DecodeError, ValueError) as error:
-        raise BadLineError(f"Line {number} is no record in JSON: {error}") from None
+        raise BadLineError(f"Line {number} is not a record in JSON: {error}") from None
 
 
 def _bytes_of(value: Any) -> bytes | None:

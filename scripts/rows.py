@@ -126,7 +126,7 @@ def write_parquet(path: str, rows: Rows) -> int:
     """Write a file. Returns the number of rows. Raises ClientError if it cannot be written."""
     parquet = importlib.import_module("pyarrow.parquet")
     if len(set(rows.names)) < len(rows.names):
-        raise ClientError("two columns have one name, which a file of Parquet cannot have: write AS name")
+        raise ClientError("two columns have the same name, which Parquet does not allow: rename one with AS")
     count = 0
     try:
         with parquet.ParquetWriter(path, rows.schema) as writer:

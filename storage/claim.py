@@ -1,12 +1,12 @@
-"""Whose a data directory is: the lock that keeps other processes out, the ids in `meta.properties`, and its marks.
+"""The owner of a data directory: the lock that keeps other processes out, the ids in `meta.properties`, and marks.
 
-The clean-shutdown file is removed before anything else can be written, so that a crash from then on is seen as one.
+The clean-shutdown file is removed before anything else is written, so that a later crash is recognized.
 
-Several nodes may share a directory. A supervisor holds `.lock` then, as a broker of one process does, and each node the
-lock of its own folder, `nodes/ID/.lock`. So whoever gets `.lock` looks at the nodes' locks, too: a node may outlive its
-supervisor for a moment. `.lock` is a POSIX lock, as Kafka's is, which keeps Kafka out; the process loses it when it
-closes any of its descriptors of that file. The nodes' locks are of `flock`: they end with the descriptor that took
-them, and keep two nodes apart even in one process.
+If several nodes share a directory, a supervisor holds `.lock`, as a broker with one process does, and each node holds
+the lock of its own folder, `nodes/ID/.lock`. A node may outlive its supervisor for a moment. So a process that gets
+`.lock` checks the nodes' locks, too. `.lock` is a POSIX lock, like Kafka's, and so keeps Kafka out. The process loses
+it when it closes any of its descriptors of that file. The nodes' locks are made with `flock`: they end with the
+descriptor that took them, and also separate two nodes in one process.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from barnabas.storage.report import Tell, tell_logging
 from barnabas.storage.stated import CLEAN_MARK, fold, states_no_ids
 from barnabas.wire.uuids import encode_uuid
 
-# The directories whose `.lock` a process has, by its id: a child of it has none. To open the file for a look would give
-# the lock up.
+# The directories whose `.lock` a process holds, with its process id, because a child process does not inherit the lock.
+# A check by opening the file would release the lock.
 _held: dict[str, int] = {}
 
 
 class Claim:
-    """A data directory that this process has for itself, until `release`."""
+    """A data directory that belongs to this process until `release`."""
 
     def __init__(self, io: Io, path: str, lock_fd: int, identity: dict[str, str], *, was_clean: bool) -> None:
         self.path = path
         self.cluster_id = identity["cluster.id"]
-        #: Whether the process that had it last said that it stopped cleanly.
+        #: Whether the process before stopped cleanly.
         self.was_clean = was_clean
         self._io = io
         self._lock_fd = lock_fd
@@ -66,14 +66,15 @@ class Claim:
         for_nodes: bool = False,
         tell: Tell = tell_logging,
     ) -> Claim:
-        """Take the directory, making it if absent. Raises `StorageError` with a one-line remedy.
+        """Take the directory; create it if it is absent. Raises `StorageError` with a one-line remedy.
 
-        What nodes that ended without their supervisor have stated is folded. `for_nodes`: a supervisor's, for nodes
-        from `node_id` on, which claim their parts of it with `NodeClaim`; `fold` when they have ended.
+        If nodes have ended without their supervisor, their checkpoints are folded. `for_nodes`: the caller is the
+        supervisor of nodes with ids from `node_id` on. The nodes take their parts with `NodeClaim`; call `fold` when
+        they have ended.
         """
         try:
             os.makedirs(path, io.dir_mode, exist_ok=True)
-            if os.stat(path).st_mode & stat.S_ISGID:  # the operator's word that its group reads along
+            if os.stat(path).st_mode & stat.S_ISGID:  # the operator lets the directory's group read the files
                 io.share_with_group()
             lock_fd = io.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CREAT)
         except OSError as error:
@@ -98,14 +99,14 @@ class Claim:
         return claim
 
     def release(self) -> None:
-        """Give the directory free, once."""
+        """Release the directory. Further calls have no effect."""
         if self._lock_fd >= 0:
             _held.pop(os.path.realpath(self.path), None)
             self._io.close(self._lock_fd)
             self._lock_fd = -1
 
     def _make_room_for_nodes(self) -> None:
-        """Raises OSError."""
+        """Create the folder of the nodes. Raises OSError."""
         folder = os.path.join(self.path, NODES_FOLDER)
         self._io.mkdir(folder)
         if self.was_clean:
@@ -113,9 +114,9 @@ class Claim:
         sync_path(self._io, self.path)
 
     def fold(self, tell: Tell = tell_logging) -> None:
-        """The nodes have ended: let the directory look as if one process had had it. Takes as long as the disk.
+        """Make the directory look as if one process had had it, after the nodes have ended. Waits for the disk.
 
-        It is clean if all have stopped cleanly. What cannot be done now, the next `take` does. Raises `StorageError`.
+        It is clean if all nodes stopped cleanly. If this fails, the next `take` does it. Raises `StorageError`.
         """
         try:
             _check_nodes(self._io, self.path)
@@ -124,26 +125,26 @@ class Claim:
             raise StorageError(_unusable(self.path, error)) from error
 
     def announce(self, address: str) -> None:
-        """Tell readers of the files, in a file beside them, where the broker that serves them listens (HOST:PORT).
+        """Write the broker's address (HOST:PORT) to a file, for processes that read the directory's files.
 
         Raises OSError.
         """
         write_file(self._io, os.path.join(self.path, ADDRESS_FILE), f"{address}\n".encode(), sync=False)
 
     def withdraw_address(self) -> None:
-        """The broker that was announced serves no longer. Raises OSError."""
+        """Remove the broker's address. Raises OSError."""
         try:
             self._io.unlink(os.path.join(self.path, ADDRESS_FILE))
         except FileNotFoundError:
             pass
 
     def write_clean_mark(self) -> None:
-        """A power loss that takes it costs a recovery, and nothing else. Raises OSError."""
+        """Write the clean-shutdown file, unsynced: its loss only costs a recovery. Raises OSError."""
         write_file(self._io, os.path.join(self.path, CLEAN_FILE), CLEAN_MARK, sync=False)
 
 
 class NodeClaim(Claim):
-    """The part of a data directory that one of several nodes has, while a supervisor has the directory."""
+    """The part of a data directory that belongs to one of several nodes, while a supervisor holds the directory."""
 
     def __init__(self, io: Io, path: str, lock_fd: int, identity: dict[str, str], node_id: int) -> None:
         super().__init__(io, path, lock_fd, identity, was_clean=False)
@@ -187,7 +188,7 @@ class NodeClaim(Claim):
             self._lock_fd = -1
 
     def announce(self, address: str) -> None:
-        """The first node's address is that of the directory: any node says who leads a partition."""
+        """Write the address if this is the first node: clients can ask any node who leads a partition."""
         if self._is_first:
             super().announce(address)
 
@@ -196,12 +197,12 @@ class NodeClaim(Claim):
             super().withdraw_address()
 
     def write_clean_mark(self) -> None:
-        """A node says of each partition whether it is in order; see `storage.stated`."""
+        """Does nothing: a node's checkpoints say for each partition whether it is in order; see `storage.stated`."""
 
 
 @contextlib.contextmanager
 def _closed_on_failure(io: Io, lock_fd: int, path: str) -> Iterator[None]:
-    """Give a lock free again if what follows it fails. Raises `StorageError` for what the disk refuses."""
+    """Release a lock if the block fails. Raises `StorageError` for errors of the disk."""
     try:
         yield
     except OSError as error:
@@ -213,7 +214,7 @@ def _closed_on_failure(io: Io, lock_fd: int, path: str) -> Iterator[None]:
 
 
 def _locked(fd: int) -> bool:
-    """Whether the file was locked just now. Raises OSError."""
+    """Try to lock the file. Returns whether that succeeded. Raises OSError."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -222,7 +223,7 @@ def _locked(fd: int) -> bool:
 
 
 def _check_nodes(io: Io, path: str) -> None:
-    """Raises `StorageError` where a node runs still; for who has the directory's lock. Raises OSError."""
+    """Raises `StorageError` if a node still runs. The caller has the directory's lock. Raises OSError."""
     for node_id in node_ids(path):
         try:
             fd = io.open(os.path.join(node_folder(path, node_id), LOCK_FILE), os.O_RDWR)
@@ -238,15 +239,15 @@ def _check_nodes(io: Io, path: str) -> None:
 
 
 def node_id_of(path: str | os.PathLike[str]) -> int:
-    """The node that a data directory belongs to. Raises `StorageError` where there is none."""
+    """The id of the node that a data directory belongs to. Raises `StorageError` if it belongs to none."""
     try:
         return int(read_properties(Io(), os.path.join(path, META_FILE))["node.id"])
     except (OSError, ValueError, KeyError):
-        raise StorageError(f"{os.fspath(path)} is no data directory: it has no whole {META_FILE}") from None
+        raise StorageError(f"{os.fspath(path)} is not a data directory: it has no whole {META_FILE}") from None
 
 
 def _identify(io: Io, path: str, node_id: int, cluster_id: str | None, *, is_first: bool = True) -> dict[str, str]:
-    """The content of `meta.properties`, made on first use. It names the first node; others have ids above that."""
+    """The content of `meta.properties`, created on first use. It names the first node, which has the lowest id."""
     file = os.path.join(path, META_FILE)
     try:
         found = read_properties(io, file)
@@ -265,7 +266,7 @@ def _identify(io: Io, path: str, node_id: int, cluster_id: str | None, *, is_fir
         found = {}
     if not found.get("version") or not found.get("node.id"):
         raise StorageError(
-            f"{file} is damaged: restore it from a backup, or write it anew with the lines version=1, "
+            f"{file} is damaged: restore it from a backup, or write it again with the lines version=1, "
             f"node.id={node_id}, and cluster.id as the clients know it"
         )
     if found.get("version") != "1":
@@ -287,7 +288,7 @@ def _identify(io: Io, path: str, node_id: int, cluster_id: str | None, *, is_fir
 
 
 def _take_clean_mark(io: Io, path: str) -> bool:
-    """Whether the last stop was clean; from now on it was not."""
+    """Whether the last stop was clean. Removes the mark, so that a crash from now on is recognized."""
     try:
         io.unlink(os.path.join(path, CLEAN_FILE))
     except FileNotFoundError:
@@ -297,7 +298,7 @@ def _take_clean_mark(io: Io, path: str) -> bool:
 
 
 def _check_origin(path: str, unfinished: bool) -> None:
-    """Raises `StorageError` for a directory that a broker must not serve as it is."""
+    """Raises `StorageError` for a directory that a broker must not serve in this state."""
     if not unfinished and os.path.exists(os.path.join(path, UNFINISHED_FILE)):
         raise StorageError(f"the import into {path} was cut off: delete the directory, and import again")
     if any(os.path.exists(os.path.join(path, name)) for name in KAFKA_FILES):
@@ -308,7 +309,7 @@ def _check_origin(path: str, unfinished: bool) -> None:
 
 
 def _unusable(path: str, error: OSError) -> str:
-    """Why a data directory cannot be used, with what helps."""
+    """The message for a data directory that cannot be used, with a remedy."""
     remedy = {
         errno.ENOSPC: "; make room on its disk, or name another with --data-dir",
         errno.EDQUOT: "; make room on its disk, or name another with --data-dir",
@@ -319,5 +320,5 @@ def _unusable(path: str, error: OSError) -> str:
 
 
 def random_id() -> str:
-    """A random id as Kafka prints its UUIDs."""
+    """A random id, in Kafka's form of UUIDs."""
     return encode_uuid(uuid.uuid4().bytes)

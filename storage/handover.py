@@ -1,7 +1,7 @@
-"""How logs are put away: closed with all of theirs on disk, at a stop, or as other nodes are to lead their partitions.
+"""Close logs with all their data on disk, at a stop, or before other nodes lead their partitions.
 
-A log that was resigned refuses every call; what has begun in threads ends before it is closed, so that nobody writes
-into the folder when the next node opens it.
+A resigned log refuses all calls. It is closed after its jobs in threads have ended, so that none of them writes into
+the folder when the next node opens it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from barnabas.storage.unflushed import LocalFlushJob
 
 
 async def resign(vnodes: Iterable[LocalVnode]) -> None:
-    """Refuse all calls from now on, and wait until what is under way has ended."""
+    """Refuse all calls from now on, and wait until the running jobs have ended."""
     until = time.perf_counter() + HOLD_SECONDS
     for vnode in vnodes:
-        vnode.resign(NotLeaderError(f"another node is to lead {vnode.topic}-{vnode.partition}"))
+        vnode.resign(NotLeaderError(f"another node will lead {vnode.topic}-{vnode.partition}"))
         until = await _breathe(until)
     for vnode in vnodes:
         if not vnode.is_idle:
@@ -32,7 +32,7 @@ async def resign(vnodes: Iterable[LocalVnode]) -> None:
 
 
 async def put_away(io: Io, vnodes: Iterable[LocalVnode], limiter: trio.CapacityLimiter) -> set[LocalVnode]:
-    """Flush and close logs; those that are whole on disk then. The flusher is done with them."""
+    """Flush and close logs. Returns those with all data on disk. The flusher must no longer use them."""
 
     def flush(owed: tuple[LocalVnode, LocalFlushJob]) -> OSError | None:
         try:
@@ -75,14 +75,14 @@ async def put_away(io: Io, vnodes: Iterable[LocalVnode], limiter: trio.CapacityL
 
 
 async def sweep(vnodes: Iterable[LocalVnode], limiter: trio.CapacityLimiter) -> set[LocalVnode]:
-    """Unlink what jobs have left in the folders of resigned logs; those that are clear of it then."""
+    """Delete files that jobs have left in the folders of resigned logs. Returns the logs without such files."""
 
     def work() -> set[LocalVnode]:
         clear = set()
         for vnode in vnodes:
             try:
                 vnode.sweep()
-            except OSError:  # who comes next does it
+            except OSError:  # the next node deletes them
                 continue
             clear.add(vnode)
         return clear
@@ -91,7 +91,7 @@ async def sweep(vnodes: Iterable[LocalVnode], limiter: trio.CapacityLimiter) -> 
 
 
 async def _breathe(until: float) -> float:
-    """Give way to others if it is time for that; the next time for it."""
+    """Let other tasks run if it is time. Returns the time at which to do so again."""
     if time.perf_counter() < until:
         return until
     await trio.lowlevel.checkpoint()

@@ -213,7 +213,7 @@ def _properties(io: Io, path: str) -> dict[str, str]:
     try:
         found = read_properties(io, file)
     except FileNotFoundError:
-        raise StorageError(f"{path} is no data directory of Kafka: it has no {META_FILE}") from None
+        raise StorageError(f"{path} is not a data directory of Kafka: it has no {META_FILE}") from None
     except (OSError, ValueError) as error:
         raise StorageError(f"cannot read {file}: {error}") from None
     if found.get("version") == "0":

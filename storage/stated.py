@@ -1,17 +1,17 @@
-"""What all who have or had a partition state of it, and how that becomes the statements of one process again.
+"""The checkpoints of several nodes that share a directory, and how they become the checkpoints of one process again.
 
-Several nodes share a directory: each writes only the checkpoints in its own folder, `nodes/ID`, and those at the top
-stay as they were when the nodes began. A partition is one node's at a time. A node that takes it reads what all state,
-and states its own turn, above all others, before it writes anything to the partition. So of a partition the statement
-of the last turn counts, whole. The largest offset of all would not do: a recovery may find less than was flushed (a
-damaged disk), and a folder may be lost and made anew, and from then on the offsets that were stated before are wrong.
+Each node writes only the checkpoints in its own folder, `nodes/ID`. Those at the top stay as they were when the nodes
+started. A partition belongs to one node at a time. A node that takes a partition reads the entries of all nodes, and
+begins a turn with a higher number than all others, on disk, before it writes to the partition. For each partition, only
+the entry of the last turn counts. The largest offset of all entries would be wrong: recovery may find less than was
+flushed (a damaged disk), and a folder may be lost and created again. Then older entries are wrong.
 
-A turn is closed when its node has given the partition away, or stopped, with all of it on disk. The next one recovers
-nothing then, however that node has ended later. A partition of which no node states anything is as the process that had
-the directory before left it.
+A turn is closed if its node gave the partition away, or stopped, with all data on disk. Then the next turn needs no
+recovery, even if that node has crashed later. If no node has an entry for a partition, its state is that of the process
+that had the directory before the nodes.
 
-`fold` lets the top state what counts, and then takes `nodes` away by one rename. A kill before the rename leaves all
-statements as they were, and one after it leaves those at the top.
+`fold` writes the entries that count to the files at the top, and then removes `nodes` by a rename. After a kill before
+the rename, all entries are as before; after a kill later, those at the top count.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.uuids import encode_uuid
 
 CLEAN_MARK = b'{"version":0,"brokerEpoch":-1}'
-# Nobody has had so many turns: above those in a file that cannot be read.
+# More turns than any node can have had: for turns after those in a file that cannot be read.
 _UNREADABLE = 1 << 40
 
 
@@ -56,14 +56,14 @@ class Stated:
         self._is_whole = not any(TOPIC_IDS_FILE in each.damaged for each in nodes.values())
 
     def states(self, key: TopicPartition) -> bool:
-        """Whether anything is stated of a partition; only then its topic's id matters."""
+        """Whether there is any entry for a partition. Only then does its topic's id matter."""
         return any(each.states(key) for each in (self.top, *self._nodes.values()))
 
     def of(self, key: TopicPartition, topic_id: str) -> tuple[int, int]:
-        """(log start offset, recovery point) of the partition of that topic; zeros where nothing is stated of it.
+        """(log start offset, recovery point) of the partition of that topic; zeros if there is no entry.
 
-        Without a readable recovery point all is scanned. Records that were deleted must not come back: without a
-        readable log start that of the turn before counts.
+        Without a readable recovery point, recovery scans the whole log. Without a readable log start, the one of the
+        turn before counts, so that deleted records do not come back.
         """
         lines = self._lines(key, topic_id)
         start = next((each.starts.get(key, 0) for each in lines if LOG_STARTS_FILE not in each.damaged), 0)
@@ -75,9 +75,9 @@ class Stated:
         return lines[0].cleaned.get(key, 0) if lines else 0
 
     def is_closed(self, key: TopicPartition, topic_id: str) -> bool:
-        """Whether whoever had the partition last left it in order.
+        """Whether the partition's last owner left it in order.
 
-        A node whose turns cannot be read may have had any partition.
+        False if any node's turns cannot be read: that node may have had any partition.
         """
         lines = self._lines(key, topic_id)
         if not lines or not self._is_whole:
@@ -90,7 +90,7 @@ class Stated:
         return max(numbers, default=0) + (1 if self._is_whole else _UNREADABLE)
 
     def _lines(self, key: TopicPartition, topic_id: str) -> list[Checkpoints]:
-        """Who states something of the partition of that topic, the last turn first."""
+        """The checkpoints with an entry for the partition of that topic, the last turn first."""
         found = [each for each in self._nodes.values() if key in each.turns and each.is_meant(key, topic_id)]
         found.sort(key=lambda each: each.turns[key].number, reverse=True)
         if self.top.states(key) and self.top.is_meant(key, topic_id):
@@ -99,7 +99,7 @@ class Stated:
 
 
 def read_stated(io: Io, path: str, tell: Tell = tell_logging) -> Stated:
-    """What is stated of the partitions in the data directory `path`. A damaged file is told of, and costs only itself.
+    """Read all checkpoints in the data directory `path`. A damaged file is reported, and only its content is lost.
 
     Raises OSError.
     """
@@ -109,21 +109,23 @@ def read_stated(io: Io, path: str, tell: Tell = tell_logging) -> Stated:
 
 
 def read_node(io: Io, path: str, node_id: int, tell: Tell) -> Checkpoints:
-    """What one node states."""
+    """Read the checkpoints of one node."""
     found = read_checkpoints(io, node_folder(path, node_id), tell, f"{NODES_FOLDER}/{node_id}/")
     found.ids = {} if found.ids is None else found.ids
     return found
 
 
 def states_no_ids(io: Io, path: str) -> bool:
-    """Whether the checkpoints at the top do not say which topics they speak of. Raises OSError."""
+    """Whether the directory has partitions, but no file of topic ids at the top. Raises OSError."""
     return not os.path.exists(os.path.join(path, TOPIC_IDS_FILE)) and bool(io.folders(path))
 
 
 def fold(io: Io, path: str, tell: Tell = tell_logging) -> None:
-    """Let the files at the top state what counts, as if one process had had the directory, and take `nodes` away.
+    """Write the entries that count to the files at the top, as if one process had had the directory, and remove
+    `nodes`.
 
-    For who has the directory while no node runs. They are clean if every partition is closed. Raises OSError.
+    The caller has the directory, and no node runs. The stop is marked as clean if every partition is closed. Raises
+    OSError.
     """
     stated = read_stated(io, path, tell)
     found, clean = Checkpoints(), True
@@ -134,7 +136,7 @@ def fold(io: Io, path: str, tell: Tell = tell_logging) -> None:
             continue
         try:
             text = read_topic_id(io, os.path.join(path, name))
-        except OSError:  # it has nothing to state
+        except OSError:  # a folder that cannot be read gets no entry
             clean = False
             continue
         start, found.points[key] = stated.of(key, text)
@@ -155,4 +157,4 @@ def fold(io: Io, path: str, tell: Tell = tell_logging) -> None:
     doomed = os.path.join(path, f"{NODES_FOLDER}-0.{uuid.uuid4().hex}{DELETE_SUFFIX}")
     io.replace(os.path.join(path, NODES_FOLDER), doomed)
     sync_path(io, path)
-    io.rmtree(doomed)  # what is left of it, the next start sweeps
+    io.rmtree(doomed)  # after a kill, the next start deletes the rest

@@ -176,7 +176,7 @@ def _check_header(header: BatchHeader, size: int, rules: Rules) -> None:
     if header.base_offset:
         raise _invalid(f"base offset {header.base_offset}: a producer's batch begins at 0")
     if attributes & (_CONTROL | _DELETE_HORIZON):
-        raise _invalid("a producer's batch is no control batch and has no delete horizon")
+        raise _invalid("a producer may not send a control batch, or a delete horizon")
     if attributes & _LOG_APPEND_TIME and not rules.stamps:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
 

@@ -1,13 +1,14 @@
-"""Transactions that wait to begin in a partition, while a coordinator elsewhere is asked whether they may (KIP-890).
+"""Transactions that wait to begin in a partition, while a coordinator on another node is asked about them (KIP-890).
 
-    begin -> the coordinator is asked -> check, append: in one turn -> end
+    begin -> the coordinator is asked -> check, append: without a checkpoint in between -> end
 
-Between the coordinator's answer and the append the transaction may end. Its marker then comes before its first record,
-and nothing would ever end what that record begins (KAFKA-14402). So a marker ends all verifications of its producer,
-and a batch may begin a transaction only while its own verification stands. Kafka calls it the verification guard.
+Between the coordinator's answer and the append, the transaction may end. Then its marker is in the log before its first
+record, and the transaction that this record begins would never end (KAFKA-14402). So a marker ends all verifications of
+its producer, and a batch may begin a transaction only if its own verification was not ended. Kafka calls this the
+verification guard.
 
-Each request has a verification of its own: one that names the producer of somebody else disturbs nobody. Whoever begins
-one ends it, so that nothing stays. All are forgotten with the log that was open: then none stands.
+Each request has its own verification, so a request that names another client's producer has no effect on that client.
+The code that begins a verification also ends it, so none is left over. When the log is closed, all of them are dropped.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 
 
 class Verification:
-    """One request that would begin a transaction in a partition. Known by its identity."""
+    """A request that would begin a transaction in a partition. Compared by identity."""
 
     __slots__ = ("epoch", "producer_id", "sequence", "transactional_id")
 
     def __init__(self, transactional_id: str, producer_id: int, epoch: int, sequence: int = -1) -> None:
-        """`sequence` is that of its first batch; -1 for one without sequences."""
+        """`sequence` is that of the request's first batch; -1 if it has no sequences."""
         self.transactional_id, self.producer_id, self.epoch = transactional_id, producer_id, epoch
         self.sequence = sequence
 
 
 class Verifications:
-    """Those of one partition that stand."""
+    """The verifications of one partition that were not ended."""
 
     __slots__ = ("_of",)
 
@@ -38,11 +39,11 @@ class Verifications:
         return sum(map(len, self._of.values()))
 
     def begin(self, verification: Verification) -> None:
-        """The coordinator is asked after this, perhaps once more."""
+        """Note a verification before the coordinator is asked. May be called again for another question."""
         self._of.setdefault(verification.producer_id, set()).add(verification)
 
     def end(self, verification: Verification) -> None:
-        """It may have ended before."""
+        """Drop a verification, which a marker may have ended before."""
         standing = self._of.get(verification.producer_id)
         if standing is not None:
             standing.discard(verification)
@@ -50,14 +51,14 @@ class Verifications:
                 del self._of[verification.producer_id]
 
     def marker_written(self, producer_id: int) -> None:
-        """A transaction of the producer has ended: perhaps the one that is being verified."""
+        """End all verifications of a producer: the transaction that has just ended may be the one in question."""
         self._of.pop(producer_id, None)
 
     def check(self, verification: Verification) -> None:
-        """Whether its transaction may begin now.
+        """Check that the verified transaction may begin now. Raises KafkaError.
 
-        Of a producer that is not known here any sequence may be the first. So a batch does not begin a transaction
-        while an earlier one of the same producer waits for that. Raises KafkaError.
+        The first sequence of a producer unknown to this partition can be any. So a batch must not begin a transaction
+        while an earlier batch of the same producer waits to do so.
         """
         standing = self._of.get(verification.producer_id, ())
         if verification not in standing:

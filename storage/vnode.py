@@ -41,7 +41,7 @@ class Origin(Enum):
     CLIENT = "client"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"  # offsets and epochs are the leader's and stay
-    QUERY = "query"  # offsets are those of another log: a batch goes on where the last one ended, with gaps inside
+    QUERY = "query"  # offsets are those of another log: a batch begins where the last one ended, and may have gaps
 
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):

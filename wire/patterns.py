@@ -38,7 +38,7 @@ class Pattern:
         except (re2.error, UnicodeError) as error:
             reason = error.args[0] if isinstance(error, re2.error) and error.args else "it is no Unicode text"
             told = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-            raise PatternError(f"{text!r} is no regular expression of RE2's syntax: {told}") from None
+            raise PatternError(f"{text!r} is not a regular expression of RE2's syntax: {told}") from None
         self.text = text
         #: The number of the program's instructions, which limits how often a text is read.
         self.size: int = self._compiled.programsize

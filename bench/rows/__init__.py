@@ -1,6 +1,6 @@
-"""The rows of the benchmark: what is measured of a broker, by name.
+"""The rows of the benchmark, by name: each is one measurement of a broker.
 
-A row is a family and perhaps a number, as in `producers-16`: any number will do, and `SETS` names those of the table.
+A row's name is a family, and for some a number, as in `producers-16`: any number works, and `SETS` has the table's.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SETS["all"] = [row for rows in SETS.values() for row in rows]
 
 @dataclass(frozen=True)
 class Row:
-    """`seconds` is about what it takes with one broker; `fresh` rows get a broker of their own.
+    """`seconds` is about its duration with one broker; `fresh` rows get a broker of their own.
 
-    Before its first `warm` row a broker answers requests that are not measured.
+    Before its first `warm` row, a broker answers requests that are not measured.
     """
 
     measure: Callable[[Running], Figures]
@@ -44,7 +44,7 @@ class Row:
 
 
 def find(name: str) -> Row:
-    """The row of a name. Raises ValueError."""
+    """The row with a name. Raises ValueError."""
     plain = {
         "start": Row(start.start, 0),
         "produce-1k": Row(throughput.produce_1k, 8),

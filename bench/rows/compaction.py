@@ -1,4 +1,4 @@
-"""How fast a log is compacted, at what cost, and what a producer notices of it."""
+"""The speed and the cost of a log's compaction, and its effect on a producer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.rows import requests, throughput
 from bench.running import Running
 from bench.servers import Clock
 
-# Each key comes twice, so that the first half of the records is dead.
+# Each key is written twice, so that the first half of the records is dead.
 KEYS, RECORD = 1_000_000, 1024
 SEGMENT = 64 << 20
 LOOK_SECONDS = 0.05
@@ -41,7 +41,7 @@ def compaction(running: Running) -> dict[str, float]:
 
 
 def compaction_noticed(running: Running) -> dict[str, float]:
-    """What a producer that waits for each record sees while that goes on, beside a quiet time."""
+    """The latency of a producer that waits for each record, during compaction and at a quiet time."""
     _fill(running)
     last = max(int(file.stem) for file in _segments(running))
     quiet, _ = requests.load(running, "quiet", seconds=5)
@@ -59,7 +59,7 @@ def compaction_noticed(running: Running) -> dict[str, float]:
 
 
 def _fill(running: Running) -> None:
-    """The records, in segments that are all closed but for the last few percent."""
+    """Write the records; all segments but the last few percent are closed."""
     create(running.address, TOPIC, 1)
     with Cluster(running.address) as cluster:
         admin.set_topic_config(cluster, TOPIC, {"segment.bytes": str(SEGMENT)})
@@ -68,7 +68,7 @@ def _fill(running: Running) -> None:
 
 
 def _keyed(folder: Path) -> Path:
-    """Lines of a key and a value, each key twice."""
+    """A file with lines of a key and a value, each key twice."""
     file = folder / "keyed"
     if not file.exists():
         value = "x" * (RECORD - 20)
@@ -87,13 +87,13 @@ def _size(running: Running) -> int:
 
 
 def _compact(running: Running) -> None:
-    """From now on the topic is a compacted one."""
+    """Make the topic a compacted one."""
     with Cluster(running.address) as cluster:
         admin.set_topic_config(cluster, TOPIC, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
 
 
 def _cleaned_upto(running: Running) -> int:
-    """The offset up to which the log is compacted, as its checkpoint says."""
+    """The offset up to which the log is compacted, from the checkpoint file."""
     try:
         lines = (running.data_dir / "cleaner-offset-checkpoint").read_text().splitlines()
     except FileNotFoundError:
@@ -102,16 +102,16 @@ def _cleaned_upto(running: Running) -> int:
 
 
 def _wait(running: Running, last: int) -> None:
-    """Until all but the active segment is compacted. Raises ClientFailed."""
+    """Wait until all segments but the active one are compacted. Raises ClientFailed."""
     until = time.monotonic() + TIMEOUT_SECONDS
     while _cleaned_upto(running) < last:
         if time.monotonic() > until:
             raise ClientFailed(f"{TOPIC} was not compacted in {TIMEOUT_SECONDS:.0f} s")
-        time.sleep(LOOK_SECONDS)  # brokers tell nobody
+        time.sleep(LOOK_SECONDS)  # brokers do not report it
 
 
 def _wait_for_a_cleaner(running: Running) -> None:
-    """Until there are files that a cleaner has begun. Raises ClientFailed."""
+    """Wait until the cleaner has begun to write files. Raises ClientFailed."""
     folder = running.data_dir / f"{TOPIC}-0"
     until = time.monotonic() + TIMEOUT_SECONDS
     while not list(folder.glob("*.log.cleaned")):

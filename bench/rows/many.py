@@ -19,7 +19,7 @@ ASKED = 20
 
 
 def connections(running: Running, count: int) -> dict[str, float]:
-    """Connections that have asked for the versions and do nothing."""
+    """Idle connections, which have only sent ApiVersions."""
     need_files(count)
     before = running.meter.rss()
     found, clock = client.load(
@@ -39,7 +39,7 @@ def session(running: Running, count: int) -> dict[str, float]:
 
 
 def partitions(running: Running, count: int) -> dict[str, float]:
-    """What many partitions cost to make, to ask for, to write to, to fetch in a session, and to have."""
+    """The cost of many partitions: to create, to request metadata, to write, to fetch in a session, and in memory."""
     began = time.perf_counter()
     topics = create_many(running.address, "many", count)
     shown = {"create s": time.perf_counter() - began}
@@ -65,7 +65,7 @@ def partitions(running: Running, count: int) -> dict[str, float]:
 
 
 def produce_to_all(wire: Connection, topic: str, partitions: int) -> None:
-    """One record to every partition, in one request."""
+    """Write one record to every partition, in one request."""
     data = frames.batch()
     parts = [PartitionProduceData(p, data) for p in range(partitions)]
     request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(topic, partition_data=parts)])

@@ -18,12 +18,12 @@ PRODUCERS = 10
 
 
 def recovery(running: Running, gigabytes: int) -> dict[str, float]:
-    """Until the end offsets of all partitions are told again; under both policies they must be those before."""
+    """Measure until all partitions report their end offsets again; under both policies these must be the old ones."""
     return _come_back(running, fill(running, TOPIC, gigabytes))
 
 
 def aborted_recovery(running: Running, transactions: int) -> dict[str, float]:
-    """The same, of one partition with that many aborted transactions: its log is put in place of an empty one."""
+    """The same for one partition with that many aborted transactions: a prepared log replaces the empty one."""
     create(running.address, TOPIC)
     running.server.kill()
     _write_aborted(running.server.segment(TOPIC), transactions)
@@ -43,7 +43,7 @@ def _come_back(running: Running, count: int) -> dict[str, float]:
 
 
 def _write_aborted(segment: Path, transactions: int) -> None:
-    """A log of transactions of one record each, by some producers in turn."""
+    """Write a log of transactions with one record each, by some producers in turn."""
     now = time.time_ns() // 1_000_000
     with segment.open("wb") as log:
         for number in range(transactions):

@@ -1,4 +1,4 @@
-"""One record per request at the load client: rate, latency and CPU per request; and end to end through librdkafka."""
+"""One record per request, with the load client: rate, latency and CPU per request; and end to end with librdkafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.running import Running
 from bench.servers import Clock
 
 SECONDS = 3.0
-WARM_ANSWERS = 30_000  # a JIT compiles for good what has run some ten thousand times
+WARM_ANSWERS = 30_000  # the JIT fully compiles code after some ten thousand calls
 SYNCS = 300
 END_TO_END_SECONDS, END_TO_END_WARM, RELAY_SECONDS = 10.0, 2.0, 5.0
 
@@ -43,7 +43,7 @@ def latency(found: Found, *names: str) -> dict[str, float]:
 
 
 def warm(running: Running) -> None:
-    """Sixteen producers, before a broker's first row of requests; nothing is measured."""
+    """Warm up with sixteen producers, before a broker's first row of requests; nothing is measured."""
     load(running, "warm", connections=16, warm=WARM_ANSWERS, seconds=0.1)
 
 
@@ -53,7 +53,7 @@ def single(running: Running) -> dict[str, float]:
 
 
 def sync(running: Running) -> dict[str, float]:
-    """One record, its acknowledgement, the next record. With fsync also the bare cost of one, just before."""
+    """One record, its acknowledgement, the next record. With the fsync policy, also the time of a bare fsync."""
     bare = fsync_ms(running.data_dir) if running.policy == "fsync" else None
     found, clock = load(running, "sync")
     shown = {**latency(found, "p50", "p99", "p99.9"), "CPU us/req": rate(found, clock)["CPU us/req"]}
@@ -63,13 +63,13 @@ def sync(running: Running) -> dict[str, float]:
 
 
 def producers(running: Running, count: int) -> dict[str, float]:
-    """Producers that each wait for their acknowledgement: what group commit is for."""
+    """Producers that each wait for their acknowledgement: the case for group commit."""
     found, clock = load(running, f"producers-{count}", connections=count)
     return {**rate(found, clock), **latency(found, "p50", "p99")}
 
 
 def end_to_end(running: Running) -> dict[str, float]:
-    """From produce() until a consumer has the record, at a steady rate. Also what the machine does without a broker."""
+    """From produce() until a consumer has the record, at a steady rate; also the time between two processes alone."""
     bare = client.relay(RELAY_SECONDS)
     create(running.address, "end-to-end")
     words = [running.address, "end-to-end", str(END_TO_END_SECONDS), str(END_TO_END_WARM)]

@@ -1,4 +1,4 @@
-"""The same work with ever more partitions or connections: what should stay the same, and how it grows."""
+"""The same work with more and more partitions or connections: figures that should stay the same, and their growth."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def partitions(running: Running, count: int) -> dict[str, float]:
 def connections(running: Running, count: int) -> dict[str, float]:
     """A fixed number of requests: one at a time, the connections in turn; then all connections at once.
 
-    Then each connection is a consumer at the end of a partition whose fetch waits for data as long as is measured: once
-    each has been answered, the figure holds one fetch of every consumer.
+    Then each connection is a consumer at the end of a partition, with a fetch that waits for data. The measurement ends
+    when each fetch is answered, so the figure holds one fetch of every consumer.
     """
     need_files(count)
     topic = "scale"

@@ -1,4 +1,4 @@
-"""What a process costs before and after the load. The time of its start is known to who started it."""
+"""The memory of a process before and after the load. The code that starts it measures the time of its start."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from bench.running import Running
 
 
 def start(running: Running) -> dict[str, float]:
-    """Nothing but the process."""
+    """The memory of an idle process."""
     return {"idle MiB": running.meter.rss()}
 
 
 def memory(running: Running) -> dict[str, float]:
-    """What the process holds after the rows before."""
+    """The memory of the process after the earlier rows."""
     return {"loaded MiB": running.meter.rss()}

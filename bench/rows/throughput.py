@@ -1,6 +1,6 @@
-"""Throughput at kcat, which is C throughout: produce, consume, and consume from a cold page cache.
+"""Throughput with kcat, a client written in C: produce, consume, and consume from a cold page cache.
 
-Each has a pass of its full size that is not measured, so that the peer's JIT has seen what comes.
+Each row has one pass of full size that is not measured, to warm the peer's JIT.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def lines(folder: Path, size: int, count: int) -> Path:
 
 
 def write(running: Running, topic: str, size: int, count: int) -> None:
-    """The lines of a file, acks=all, linger 5 ms, batches up to 1 MB; checks that all are there."""
+    """Write the lines of a file: acks=all, linger 5 ms, batches up to 1 MB. Checks that all records arrived."""
     before = records(running.address, topic)
     file = lines(running.inputs, size, count)
     kcat(["-P", "-b", running.address, "-t", topic, "-l", str(file)], PRODUCE)
@@ -56,7 +56,7 @@ def write(running: Running, topic: str, size: int, count: int) -> None:
 
 
 def read(running: Running, topic: str, count: int) -> None:
-    """So many records from the beginning; nothing is printed."""
+    """Read `count` records from the beginning, without output."""
     words = ["-C", "-c", str(count), "-o", "beginning", "-f", "", "-b", running.address, "-t", topic]
     kcat(words, CONSUME)
 
@@ -87,7 +87,7 @@ def produce_100(running: Running) -> dict[str, float]:
 
 
 def consume(running: Running) -> dict[str, float]:
-    """What `produce-1k` wrote, from the page cache."""
+    """Read the records of `produce-1k` from the page cache."""
     if not any(running.data_dir.glob(f"{TOPIC_1K}-*")):
         create(running.address, TOPIC_1K)
         write(running, TOPIC_1K, SIZE_1K, COUNT_1K)
@@ -98,7 +98,7 @@ def consume(running: Running) -> dict[str, float]:
 
 
 def fill(running: Running, topic: str, gigabytes: int) -> int:
-    """Write `gigabytes` of 1 KiB records to a new topic; gives their number. Raises Skip if the disk is too small."""
+    """Write `gigabytes` of 1 KiB records to a new topic; returns their number. Raises Skip if the disk is too small."""
     passes = math.ceil(gigabytes * 1e9 / (SIZE_1K * COUNT_1K))
     need_disk(running.data_dir.parent, int(passes * SIZE_1K * COUNT_1K * 1.1))
     create(running.address, topic)

@@ -1,4 +1,4 @@
-"""Transactions at a client of our own (bench/transactions.py), and what aborted ones cost a reader."""
+"""Transactions with our own client (bench/transactions.py), and the cost of aborted transactions for a reader."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def figures(found: client.Found, clock: Clock) -> dict[str, float]:
 
 
 def transactions(running: Running, producers: int) -> dict[str, float]:
-    """Begin, ten records into three partitions, commit."""
+    """Begin, write ten records to three partitions, commit."""
     create(running.address, f"transactions-{producers}", 3)
     return _run(running, f"transactions-{producers}", producers)
 
 
 def transform(running: Running, producers: int) -> dict[str, float]:
-    """Fetch ten records, write ten into three partitions with the offset in the transaction, commit."""
+    """Fetch ten records, write ten to three partitions, add the offset to the transaction, commit."""
     source, target = f"transform-{producers}-source", f"transform-{producers}"
     create(running.address, source, producers)
     create(running.address, target, 3)
@@ -50,7 +50,7 @@ def transform(running: Running, producers: int) -> dict[str, float]:
 
 
 def _fill(running: Running, topic: str, partitions: int) -> None:
-    """A few thousand records in each partition, in batches of ten."""
+    """Write a few thousand records to each partition, in batches of ten."""
     with Cluster(running.address) as cluster:
         data = frames.batch(100, 10)
         for _ in range(300):
@@ -58,7 +58,7 @@ def _fill(running: Running, topic: str, partitions: int) -> None:
 
 
 def aborted(running: Running) -> dict[str, float]:
-    """A read_committed consumer over a topic with one transaction in a hundred aborted, beside one without any."""
+    """A read_committed consumer of a topic with 1 % aborted transactions, compared with a topic without any."""
     found = {}
     for topic, part in (("none-aborted", 0), ("some-aborted", 100)):
         create(running.address, topic, 3)
@@ -79,7 +79,7 @@ def aborted(running: Running) -> dict[str, float]:
 
 
 def _write_transactions(running: Running, topic: str, abort_each: int) -> int:
-    """A thousand transactions of 300 records of 1 KiB, the 1st, 101st, ... aborted; the bytes that are committed."""
+    """Write a thousand transactions of 300 records of 1 KiB, 1st, 101st, ... aborted; returns the committed bytes."""
     producer = Producer(
         {"bootstrap.servers": running.address, "transactional.id": topic, "linger.ms": 5, "batch.size": 100_000}
     )

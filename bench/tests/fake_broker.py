@@ -1,4 +1,4 @@
-"""A server on loopback that answers every request with its correlation id and a body of the test's choice."""
+"""A server on loopback that answers every request with its correlation id and a body that the test chooses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 
 from bench import frames
 
-Answer = Callable[[int, bytes], bytes]  # (API key, request behind the size) -> what follows the correlation id
+Answer = Callable[[int, bytes], bytes]  # (API key, request after the size) -> the bytes after the correlation id
 PRODUCE, API_VERSIONS = 0, 18
 
 
 class FakeBroker:
-    """The requests that came, by connection, and the address to reach it at."""
+    """The received requests, by connection, and the server's address."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -24,7 +24,7 @@ class FakeBroker:
         self.address = ""
 
     def serve(self, sock: socket.socket) -> None:
-        """One connection, until it ends."""
+        """Serve one connection, until it ends."""
         mine: list[bytes] = []
         with self.lock:
             self.requests.append(mine)

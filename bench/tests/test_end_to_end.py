@@ -1,4 +1,4 @@
-"""The end-to-end client in C and its twin in Python, against a real broker."""
+"""The end-to-end client in C and its equivalent in Python, against a real broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker(tmp_path: Path) -> Iterator[Barnabas]:
 
 
 def compile_client(name: str, folder: Path) -> str:
-    """A program of bench/, compiled."""
+    """Compile a program of bench/."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if not compiler:
         pytest.skip("no C compiler")
@@ -39,7 +39,7 @@ def compile_client(name: str, folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """end_to_end.c, compiled, and its library."""
+    """The compiled end_to_end.c, and its library."""
     library = librdkafka()
     if library is None:
         pytest.skip("this confluent-kafka has no librdkafka of its own")

@@ -1,4 +1,4 @@
-"""The load client in C and its twin in Python, against a broker that says what the test wants."""
+"""The load client in C and its equivalent in Python, against a broker whose answers the test chooses."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_another_correlation_id_is_no_success(client: list[str]) -> None:
     def requests() -> list[bytes]:
         opening, produce = produces(1)
         other = produce[:8] + (99).to_bytes(4, "big") + produce[12:]
-        return [opening, produce, other]  # the client expects what the first of the load has
+        return [opening, produce, other]  # the client expects the correlation id of the load's first request
 
     with fake_broker(answers()) as broker:
         done = run(client, broker.address, requests(), "requests=100", ERRORS)
@@ -103,7 +103,7 @@ def test_connections_share_the_requests(client: list[str]) -> None:
         run(client, broker.address, requests, "requests=100", "connections=2", ERRORS)
         first, second = ([request for request in asked if request[:2] == b"\0\0"] for asked in broker.requests)
     bodies = [request[4:] for request in requests[1:]]
-    # Which of them is quicker, and so sends more, is the machine's affair.
+    # Which connection is quicker, and so sends more, depends on the machine.
     assert len(first) + len(second) >= 100
     for asked, mine in ((first, bodies[0::2]), (second, bodies[1::2])):
         assert asked
@@ -131,7 +131,7 @@ def test_warming_goes_on_until_so_many_answers_came(client: list[str]) -> None:
         run(client, broker.address, produces(1), "requests=1", "settle=0.01", "warm=1000000", ERRORS)
         run(client, broker.address, produces(1), "requests=1", "settle=30", "warm=30000", "connections=2", ERRORS)
         counts = [len(asked) for asked in broker.requests]
-    assert counts[0] < 1_000_000  # the time was over
+    assert counts[0] < 1_000_000  # the time limit ended it
     assert counts[1] + counts[2] > 30_000
 
 

@@ -1,4 +1,4 @@
-"""Results of several runs become one, and one table."""
+"""Results of several runs are merged into one, and into one table."""
 
 from __future__ import annotations
 

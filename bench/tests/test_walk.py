@@ -8,22 +8,23 @@ import pytest
 from bench.walk import ROOT, walks
 
 PAGE = ROOT / "docs" / "one-request.md"
-#: A link to a file, or a function in backquotes. It belongs to the file that was linked last before it in its step.
+#: A link to a file, or a function in backquotes. A function belongs to the last file linked before it.
 _MENTION = re.compile(r"\[[\w/.]+\]\(\.\./([\w/.]+\.py)\)|`([A-Za-z_.]+)`")
 
 
-#: How the disk is made to write depends on the disk and the system: the page names all ways.
+#: Functions that depend on the disk and the system: the page names all ways to sync.
 BY_THE_SYSTEM = {
+    ("storage/flusher.py", "Flusher._run_job"),
     ("storage/io.py", "Io.fdatasync"),
     ("storage/kernel_sync.py", "KernelSync.submit"),
     ("wire/portable.py", "has"),
 }
-#: The page mentions them where they are understood, which is not where they run.
+#: Functions that the page explains at another place than where they run.
 OUT_OF_ORDER = {("broker/clock.py", "Clock.wall_ms"), ("broker/net/turn.py", "Turn.__enter__")}
 
 
 def mentioned() -> list[tuple[str, str]]:
-    """(file, function), in the order of the page."""
+    """The pairs (file, function) of the page, in its order."""
     found, file = [], ""
     for path, function in _MENTION.findall(PAGE.read_text()):
         file = path or file

@@ -75,7 +75,7 @@ def _checked(
             quotas.check_entity(names)
             entity = quotas.entity_of(names)
             if entity in seen:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity stands once in a request.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity may appear only once in a request.")
             seen.add(entity)
             changes = _changes(names, entry, known_quotas.of.get(entity, {}))
             if any(not each.remove for each in entry.ops):
@@ -94,7 +94,7 @@ def _checked(
 def _changes(names: list[tuple[str, str | None]], entry: EntryData, current: Mapping[str, float]) -> list[Message]:
     """The records of an entry; a value that is already set makes none. Raises KafkaError."""
     if len(entry.ops) > MAX_OPS or len({each.key for each in entry.ops}) != len(entry.ops):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A quota stands once in an entry.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A quota may appear only once in an entry.")
     wanted = {each.key: None if each.remove else each.value for each in entry.ops}
     for key, value in wanted.items():
         if value is not None:

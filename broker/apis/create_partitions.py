@@ -54,7 +54,7 @@ async def _grow(
     validate_only: bool,
 ) -> None:
     if topic.name == QUERIES_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} belongs to the broker.")
     if topic.name in queries.plans:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"{topic.name} is a query topic: it grows when its source grows."

@@ -59,7 +59,7 @@ async def _delete(
                 name = found
             raise KafkaError(DELETE_TOPIC.refusal)
         if found == QUERIES_TOPIC:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} is the broker's own.")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{QUERIES_TOPIC} belongs to the broker.")
         context.check_change(len(image.partitions), strict_since=STRICT_SINCE)
         topic = await topics.delete(name, topic_id)
         await queries.delete_dead_letters(topic)

@@ -11,7 +11,7 @@ A transactional batch is accepted if its partition belongs to the producer's tra
 has added it; from version 12 on it is added here, and its records wait until that is durable (KIP-890). If another node
 coordinates the transaction, it is asked before the first batch in a partition (`broker.coordinators.verifying`).
 
-Version 3: message format 2, and a transactional id. The streams driver has one of its own, which is no transaction's.
+Version 3: message format 2, and a transactional id. The streams driver's own id belongs to no transaction.
 Version 4: the same. Versions 5-6: the answer has the log start offset. Version 7: zstd is accepted (KIP-110).
 Version 8: the answer names the records that a batch is refused for, and says why (KIP-467).
 Version 9: flexible. Version 10: NOT_LEADER_OR_FOLLOWER says who leads, and at which address (KIP-951).
@@ -398,20 +398,18 @@ class Producing:
         if self._refusal is not None:
             raise self._refusal
         if name is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic of that id")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         if self._denied and name in self._denied:
             raise KafkaError(WRITE_TOPIC.refusal)
         vnode = self._parts.partitions.led(name, index)
         if self._acks == ALL and vnode.topic in self._parts.partitions.without_enough_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is"
-            )
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above 1, the number of replicas")
         if data is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
         if (vnode.topic in self._parts.queries.closed) != self._by_driver:
             raise _refused(self._parts.queries, vnode.topic)
         if len(data) < HEADER_SIZE:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are no record batch")
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are not a record batch")
         attributes = data[ATTRIBUTES_AT]
         if attributes & TRANSACTIONAL and self._transactional_id is None:
             raise KafkaError(
@@ -533,7 +531,7 @@ class DelayedProduce(DelayedResponse):
 
 
 class SlowProduce(DelayedResponse):
-    """A request whose batches take long to validate. It goes on even if the client leaves: the batches were sent."""
+    """A request whose batches take long to validate. It continues even if the client leaves: the batches were sent."""
 
     __slots__ = ("_producing", "_workers")
 

@@ -1,6 +1,7 @@
-"""A connection to another node: one request at a time, and its answer.
+"""A connection to another node, with one request at a time.
 
-Both ends are of one version, so the versions of the APIs are not asked for. What ends the connection ends the channel.
+Both nodes have the same version, so the versions of the APIs are not negotiated. When the connection ends, so does the
+channel.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
 _LENGTH = struct.Struct(">i")
-#: An answer of a node is no longer than this.
+#: The largest accepted answer of a node, in bytes.
 MOST_BYTES = 1 << 30
 
 
 class Channel:
-    """Made by `open`. After `Unreachable` it is of no use any more."""
+    """Made by `open`. After `Unreachable` it cannot be used any more."""
 
     def __init__(self, stream: trio.SocketStream, who: str) -> None:
         self._stream, self._who = stream, who
@@ -38,7 +39,7 @@ class Channel:
 
     @classmethod
     async def open(cls, port: int, secret: Callable[[], str], who: str) -> Channel:
-        """Connect to a node on this machine, and log in; `who` is what it is told as client id. Raises Unreachable."""
+        """Connect to a node on this machine, and log in. `who` is sent as client id. Raises Unreachable."""
         try:
             stream = await trio.open_tcp_stream("127.0.0.1", port)
         except OSError as error:
@@ -58,14 +59,14 @@ class Channel:
             raise Unreachable(f"there is no secret: {error}") from None
         answer = await self.ask(SaslHandshakeRequest(MECHANISM))
         if answer.error_code:
-            raise Unreachable("the node serves no logins of nodes")
+            raise Unreachable("the node does not accept logins of nodes")
         tokens = scram_login(SCRAM, NAME, text)
         try:
             token = next(tokens)
             while True:
                 answer = await self.ask(SaslAuthenticateRequest(token))
                 if answer.error_code:
-                    raise Unreachable(f"the node does not let us in: {answer.error_message}")
+                    raise Unreachable(f"the node refuses the login: {answer.error_message}")
                 token = tokens.send(answer.auth_bytes)
         except StopIteration:
             pass
@@ -74,11 +75,11 @@ class Channel:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended, on either side."""
+        """Whether the connection was closed, by either side."""
         return not self.is_open or is_closed(self._stream.socket.fileno())
 
     async def ask(self, request: Message, version: int | None = None) -> Any:
-        """The answer, in the last version of its API unless told otherwise. Raises Unreachable."""
+        """Send a request and return the answer. `version` is the API's last one by default. Raises Unreachable."""
         api = APIS[request.__wire__.key]
         version = api.versions.last if version is None else version
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
@@ -89,22 +90,22 @@ class Channel:
             await self._stream.send_all(_LENGTH.pack(len(body)) + body)
             (size,) = _LENGTH.unpack(await self._exactly(4))
             if not 4 <= size <= MOST_BYTES:
-                raise Unreachable(f"an answer of {size} bytes")
+                raise Unreachable(f"the node sent an answer of an invalid length: {size} bytes")
             data = await self._exactly(size)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             await self.close()
             raise Unreachable(f"the connection has ended: {error}") from None
-        except BaseException:  # cancelled: the answer to this would be taken for that of the next request
+        except BaseException:  # cancelled: its answer would be taken for that of the next request
             await self.close()
             raise
         if _LENGTH.unpack_from(data)[0] != self._correlation:
             await self.close()
-            raise Unreachable("an answer out of turn")
+            raise Unreachable("the node answered another request")
         try:
             answer, _ = message_codec(api.response, version).decode(data, 5 if flexible else 4)
         except ProtocolError as error:
             await self.close()
-            raise Unreachable(f"an answer that cannot be read: {error}") from None
+            raise Unreachable(f"the node's answer cannot be read: {error}") from None
         return answer
 
     async def _exactly(self, size: int) -> bytes:
@@ -117,6 +118,6 @@ class Channel:
         return bytes(parts)
 
     async def close(self) -> None:
-        """End the connection, at once."""
+        """Close the connection at once."""
         self.is_open = False
         await trio.aclose_forcefully(self._stream)

@@ -1,8 +1,8 @@
-"""The connections of this node to the others, made when they are needed and kept while they are used again.
+"""The connections of this node to the others. They are made when needed, and kept for later requests.
 
-A broker answers the requests of one connection in their order. So each connection has one request under way, and a
-request that takes long holds up no other one. Those of one API have a few at most: what waits for the metadata must not
-keep markers from being written.
+A broker answers the requests of one connection in order. So each connection carries one request at a time, and a slow
+request delays no other. The number of requests is limited for each API separately, so that requests that wait for the
+metadata do not keep markers from being written.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from barnabas.broker.between.secret import read_secret
 from barnabas.wire.types import Message
 
 T = TypeVar("T")
-# How soon a node that is away is tried again: it takes this long, or longer, to come back.
+# Pauses before a node that is down is asked again. It takes at least the first one to come back.
 _FIRST_RETRY_SECONDS, _TOLD_SECONDS, _MOST_SECONDS = 0.02, 0.32, 0.5
-#: Requests of one API that are under way to one node at a time.
+#: The most requests of one API to one node at a time.
 AT_ONCE = 8
 
 
 async def reached(connect: Callable[[], Awaitable[T]], away: Callable[[Unreachable], None]) -> T:
-    """What `connect` gives, once the node can be reached; `away` hears once why it cannot, if that lasts."""
+    """Call `connect` until the node answers; returns its result. If that lasts, calls `away` once with the reason."""
     wait = _FIRST_RETRY_SECONDS
     while True:
         try:
@@ -41,7 +41,7 @@ async def reached(connect: Callable[[], Awaitable[T]], away: Callable[[Unreachab
 
 
 class Taken:
-    """A connection that somebody has for one request. Used as a context, in which it is asked."""
+    """A connection reserved for one request. Used as an async context, which gives the channel."""
 
     channel: Channel
 
@@ -69,12 +69,12 @@ class Channels:
         )
 
     async def ask(self, node: int, request: Message, version: int | None = None) -> Any:
-        """The answer of another node. Raises Unreachable, also if it has ended the connection after it was asked."""
+        """The answer of another node. Raises Unreachable, also if the connection ends after the request was sent."""
         async with await self.take(node, request) as channel:
             return await channel.ask(request, version)
 
     async def take(self, node: int, request: Message) -> Taken:
-        """A connection for one request, which has not been sent yet. Raises Unreachable."""
+        """Reserve a connection for one request, which is not sent yet. Raises Unreachable."""
         limit = self._limits[node, request.__wire__.key]
         taken = Taken(limit, self._idle[node])
         await limit.acquire_on_behalf_of(taken)
@@ -93,14 +93,14 @@ class Channels:
         return taken
 
     async def open(self, node: int) -> Channel:
-        """A connection to a node, for who asks one request after the other. Raises Unreachable."""
+        """A connection to a node, for a caller that sends many requests one after the other. Raises Unreachable."""
         port = self._membership.port_of(node)
         if port is None:
-            raise Unreachable(f"node {node} has not said where it is")
+            raise Unreachable(f"node {node} has not announced its address")
         return await Channel.open(port, partial(read_secret, self._membership.data_dir), self._who)
 
     async def close(self) -> None:
-        """End those that nobody uses."""
+        """Close the connections that are not in use."""
         for idle in self._idle.values():
             while idle:
                 await idle.pop().close()

@@ -1,8 +1,8 @@
-"""What is left of removed topics on a node that does not own the metadata, and how the owner hears that it is gone.
+"""Tells the owner of the metadata when a node has nothing left of removed topics.
 
-A start needs to know of a removed topic for as long as something of it may be left: folders, and committed offsets. The
-owner forgets it with its next snapshot. So it waits until each node has said through which offset all is gone: folders
-are renamed when a change is applied, and tombstones are flushed here (KIP-631's heartbeat carries the offset).
+A start needs the record of a removed topic as long as any folder or committed offset of it may be left. The owner drops
+that record with its next snapshot. So it first waits until each node has reported through which offset nothing is left:
+folders are renamed when a change is applied, and tombstones are flushed here (KIP-631's heartbeat carries the offset).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from barnabas.broker.metadata.removals import Removals
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 
-# How soon it is looked again whether groups are loaded, and what failed is tried again.
+# The interval at which the node checks whether groups are loaded, and repeats what failed.
 _LOOK_SECONDS = 1.0
 
 
 class Cleaning(Listener):
-    """Tells the owner through which offset this node has nothing left of removed topics."""
+    """Reports to the owner through which offset this node has nothing left of removed topics."""
 
     def __init__(
         self,
@@ -36,18 +36,18 @@ class Cleaning(Listener):
         self._metadata, self._groups, self._following = metadata, groups, following
         self._owner, self._removals = owner, removals
         self._due = trio.Event()
-        self._due.set()  # what there was before is to be told, too
+        self._due.set()  # report removals from before this start, too
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
         if after is None:
             self._due.set()
 
     def owner_came_back(self) -> None:
-        """It has forgotten what it was told."""
+        """Report again: an owner that was restarted has forgotten the reports."""
         self._due.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Report until cancelled."""
         while True:
             await self._due.wait()
             self._due = trio.Event()
@@ -61,7 +61,7 @@ class Cleaning(Listener):
                 await trio.sleep(_LOOK_SECONDS)
 
     async def _clean(self) -> None:
-        """Make durable that folders and offsets of removed topics are gone. Raises KafkaError, OSError."""
+        """Make the removal of folders and offsets durable. Raises KafkaError, OSError."""
         while not self._groups.all_loaded:
             await trio.sleep(_LOOK_SECONDS)
         await self._removals.make_durable()

@@ -1,5 +1,5 @@
-"""Requests that other nodes hand on, carried out for the clients that they are from: by the owner of the metadata what
-changes them, and by any node what visitors of another one's console ask of it."""
+"""Carries out requests that other nodes forward for their clients. The owner of the metadata carries out changes of it;
+any node carries out requests that visitors of another node's console send."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ BYTES = (bytes, bytearray, memoryview)
 
 
 class Visitor:
-    """A client of another node, for as long as one of its requests is carried out. Handlers take it for a connection.
+    """Stands for a client of another node while one of its requests is carried out. Handlers use it as a connection.
 
-    The node has let it in: it has logged in there, or there is no need to.
+    The other node has admitted the client: either it has logged in there, or no login is needed.
     """
 
     def __init__(self, who: PrincipalData, host: str, authorizer: Authorizer | None) -> None:
         self.principal, self.host, self.authorizer = Principal(who.type, who.name), host, authorizer
         self.client = self.origin = client_of(self.principal, host)
         self.by_token = who.token_authenticated
-        #: What handlers ask of a login: whether it was by a token.
+        #: Handlers ask the login whether it was by a token.
         self.login = self
         self.listener, self.protocol, self.port = NODES, Protocol.SASL_PLAINTEXT, 0
 
     def throttle(self, seconds: float) -> None:
-        """The answer says for how long; the node that the client is connected to holds it back."""
+        """Does nothing: the answer carries the time, and the node with the client's connection delays it."""
 
 
 class Desk:
-    """Carries out what other nodes hand on, once the owner itself is ready."""
+    """Carries out requests of other nodes, once this node is ready."""
 
     def __init__(self, quotas: QuotaManager) -> None:
         self._quotas = quotas
@@ -55,12 +55,12 @@ class Desk:
         self._ready = trio.Event()
 
     def ready(self, handlers: Handlers, authorizer: Authorizer | None) -> None:
-        """What comes, and has come, is carried out from now on."""
+        """Carry out requests from now on, and those that wait already."""
         self._handlers, self._authorizer = handlers, authorizer
         self._ready.set()
 
     async def carry_out(self, data: bytes, who: PrincipalData, host: str) -> bytes:
-        """The answer to a whole request, with its header. Raises ProtocolError for one that cannot be read."""
+        """The answer to a whole request, with its header. Raises ProtocolError for a request that cannot be read."""
         await self._ready.wait()
         assert self._handlers is not None
         header = read_request_header(data)
@@ -82,5 +82,5 @@ class Desk:
 
 
 def _read(chunks: Sequence[Any]) -> bytes:
-    """An answer with log data, which may have to come from the disk. For a thread."""
+    """An answer with log data, which may have to be read from disk. For a thread."""
     return b"".join(each if isinstance(each, BYTES) else each.read() for each in chunks)

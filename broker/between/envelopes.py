@@ -1,6 +1,6 @@
-"""A client's request in an Envelope for another node, and the answer that comes back in one (KIP-590).
+"""A client's request in an Envelope for another node, and the answer in the Envelope's response (KIP-590).
 
-The other node judges the rights: of the client, not of the node that hands the request on.
+The other node checks the rights of the client, not those of the node that hands the request on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.wire.types import Message
 
 
 class Sender(NamedTuple):
-    """Whose request it is."""
+    """The client that sent a request."""
 
     who: PrincipalData
     host: str
@@ -25,7 +25,7 @@ class Sender(NamedTuple):
 
 
 def envelope_of(api: Api, version: int, request: Message, sender: Sender, correlation_id: int = 0) -> EnvelopeRequest:
-    """A request as it is handed on."""
+    """An envelope with a request."""
     head = write_request_header(api.key, version, correlation_id, sender.client_id, version >= api.flexible_from)
     return EnvelopeRequest(
         request_data=head + message_codec(api.request, version).build(request),
@@ -35,7 +35,7 @@ def envelope_of(api: Api, version: int, request: Message, sender: Sender, correl
 
 
 def answer_in(told: EnvelopeResponse, api: Api, version: int) -> Message:
-    """The answer. Raises ProtocolError for what is none."""
+    """The answer in an envelope's response. Raises ProtocolError if there is none."""
     if told.error_code or told.response_data is None:
         raise ProtocolError(f"the node does not take the request: error {told.error_code}")
     answer: Message

@@ -1,4 +1,4 @@
-"""Topics on a node that does not own the metadata: it asks the owner for changes, and does its part of those made."""
+"""Topics on a node that does not own the metadata: it asks the owner for changes, and applies the owner's changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.wire.types import Message
 
 
 class FollowedTopics(TopicManager):
-    """All changes of topics, as the owner makes them."""
+    """Changes of topics, which only the owner makes."""
 
     owner: Owner
 
@@ -27,11 +27,11 @@ class FollowedTopics(TopicManager):
         raise RuntimeError("only the owner of the metadata changes them")
 
     async def auto_create(self, name: str) -> TopicImage:
-        """See `TopicManager`: the owner makes it."""
+        """See `TopicManager`; the owner creates the topic."""
         return await self._made_by_owner(name)
 
     async def internal_topic(self, name: str) -> TopicImage:
-        """See `TopicManager`: the owner makes it."""
+        """See `TopicManager`; the owner creates the topic."""
         return await self._made_by_owner(name)
 
     async def _made_by_owner(self, name: str) -> TopicImage:
@@ -51,7 +51,7 @@ class FollowedTopics(TopicManager):
         return found
 
     async def follow(self, records: Sequence[Message], timestamp: int) -> None:
-        """Apply a change that the owner has made: its partitions that are led here are there before it is seen."""
+        """Apply a change of the owner. The partitions led here exist before the change becomes visible."""
         async with self.changes:
             await self._follow(records, timestamp)
 
@@ -71,7 +71,7 @@ class FollowedTopics(TopicManager):
             await self._drop_vnodes(topic, list(topic.partitions))
 
     def _with_new_partitions(self, records: Sequence[Message]) -> list[TopicImage]:
-        """The topics that get partitions by a change, or become query topics, as they will be."""
+        """The topics that get partitions or become query topics by a change, in their new form."""
         found: dict[bytes, TopicImage] = {}
         for record in records:
             if isinstance(record, TopicRecord):
@@ -98,16 +98,16 @@ class FollowedTopics(TopicManager):
 
 
 class FollowedProducerIds(ProducerIds):
-    """Blocks of producer ids, as the owner gives them."""
+    """Blocks of producer ids from the owner."""
 
     owner: Owner
 
     async def reserve(self) -> tuple[int, int]:
-        """See `ProducerIds`."""
+        """See `ProducerIds`; the owner reserves the block."""
         try:
             answer = await self.owner.ask(AllocateProducerIdsRequest(broker_id=self._topics.metadata.node_id))
         except Unreachable as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata reserves no producer ids")
+            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata did not reserve producer ids")
         return answer.producer_id_start, answer.producer_id_len

@@ -1,11 +1,12 @@
 """On the owner of the metadata: which nodes follow its log, and how far each has applied it.
 
-A node fetches the log as a replica does. Who asks for what comes after an offset has applied all before it: so each
-fetch says how far its node is (KIP-595, where observers do the same). A change is answered when every node that follows
-has applied it. So whoever is told of a change finds it at any node. A node that begins serves nobody yet, and reads all
-that is there before it does. One that has ended is not waited for: the kernel gives its lock free. One that runs and
-does not follow, as the owner has just come back, or that hangs, is waited for: it follows soon, or the supervisor ends
-it.
+A node fetches the log as a replica does. A node that fetches from an offset has applied everything before it, so each
+fetch tells how far its node is (observers in KIP-595 do the same). A change is answered when every node that follows
+has applied it, so a client that gets the answer finds the change at any node.
+
+A node that is starting serves no clients, and reads the whole log first, so no change waits for it. Nor does one wait
+for a node that has ended, which the kernel shows by unlocking its file. But changes wait for a running node that does
+not follow, because the owner was restarted or because the node hangs: soon it follows, or the supervisor kills it.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from barnabas.wire.messages.fetch import FetchRequest
 if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
 
-#: Told as its epoch by a node that reads the log to begin with; and by one that follows it.
+#: The replica epoch in the fetches of a node that is starting, and of one that follows the log.
 BEGINS, FOLLOWS = 0, 1
-# How long a change waits for a node before the log tells of it.
+# How long a change waits for a node before this is logged.
 _TELL_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
 
 class MetadataLog(Partitions):
-    """The one partition that nodes may fetch: that of the metadata."""
+    """The only partition that nodes may fetch: the metadata log."""
 
     def __init__(self, metadata: MetadataImage) -> None:
         super().__init__(metadata, {})
@@ -49,28 +50,28 @@ class MetadataLog(Partitions):
         return self._metadata.log
 
     def check_leader_epoch(self, vnode: Vnode, claimed: int) -> None:
-        """The owner is always the same."""
+        """Does nothing: the owner never changes."""
 
 
 class Followers:
-    """Those of this node; none where it is the only one, or does not own the metadata."""
+    """The followers of this node. There are none if it is the only node, or does not own the metadata."""
 
     def __init__(self, metadata: MetadataImage, log: EventLog) -> None:
         self._metadata, self._log = metadata, log
         self.door = MetadataLog(metadata)
-        #: Of each connection that a node follows by: the node, and how far it is.
+        #: By connection: the node that follows the log with it, and how far it is.
         self._at: dict[Connection, tuple[int, int]] = {}
-        #: Connections of nodes that begin, and serve nobody yet.
+        #: Connections of nodes that are starting and serve no clients yet.
         self._beginning: dict[Connection, int] = {}
-        #: Through which offset each node has nothing left of removed topics.
+        #: By node: the offset through which it has nothing left of removed topics.
         self._clean: dict[int, int] = {}
         self._moved = trio.Event()
-        #: The other nodes of this broker, and whether one runs.
+        #: The other nodes of this broker, and a function that says whether one runs.
         self.others: Sequence[int] = ()
         self.is_running: Callable[[int], bool] = bool
 
     def fetched(self, connection: Connection, request: FetchRequest) -> None:
-        """A node asks for what comes after what it has."""
+        """Note a fetch: the node has applied everything before its offset."""
         node, epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
         for topic in request.topics:
             for part in topic.partitions:
@@ -82,17 +83,17 @@ class Followers:
         self._tell()
 
     def cleaned(self, node: int, offset: int) -> None:
-        """A node has nothing left of topics that were removed before an offset."""
+        """Note that a node has nothing left of topics that were removed before an offset."""
         self._clean[node] = offset
 
     @property
     def are_clean(self) -> bool:
-        """Whether no other node may have anything left of removed topics."""
+        """Whether no other node has anything left of removed topics."""
         last = self._metadata.last_removal
         return all(self._clean.get(node, -1) >= last for node in self.others)
 
     def left(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Note that a connection has ended."""
         if connection in self._at or connection in self._beginning:
             self._beginning.pop(connection, None)
             self._at.pop(connection, None)
@@ -104,11 +105,11 @@ class Followers:
 
     @property
     def nodes(self) -> dict[int, int]:
-        """How far each node has applied the log that follows it now: the offset of the next record."""
+        """How far each node that follows the log has applied it: the offset of the next record."""
         return dict(self._at.values())
 
     def _behind(self, offset: int) -> list[int]:
-        """The nodes that a change up to this offset waits for."""
+        """The nodes for which a change up to this offset waits."""
         at, begins = self.nodes, set(self._beginning.values())
         return [
             node
@@ -118,35 +119,35 @@ class Followers:
 
     @property
     def log_end_offset(self) -> int:
-        """Where the metadata log ends."""
+        """The end offset of the metadata log."""
         return self._metadata.log.log_end_offset
 
     async def have_applied(self) -> None:
-        """Wait until every other node that runs has applied what is in the log now, or begins."""
+        """Wait until every other running node has applied the present log, or is starting."""
         offset = self._metadata.log.high_watermark
         began = trio.current_time()
         told = False
         while behind := self._behind(offset):
             moved = self._moved
-            with trio.move_on_after(_LOOK_SECONDS):  # that a node has ended which did not follow, nothing tells
+            with trio.move_on_after(_LOOK_SECONDS):  # there is no event for the end of a node that did not follow
                 await moved.wait()
             if not told and trio.current_time() - began > _TELL_SECONDS:
                 told = True
                 self._log.warning("metadata.behind", nodes=",".join(map(str, behind)), effect="a change waits for them")
 
     async def moved_on(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds, which is looked at when a node has come, applied something, or gone."""
+        """Wait until a condition holds. It is checked when a node begins to follow, applies something, or goes."""
         while not condition():
             await self._moved.wait()
 
     async def have_let_go(self) -> None:
-        """The same; and no node begins now that may have looked at what was there before."""
+        """Wait as `have_applied` does, and also for starting nodes, which may have read the state before."""
         await self.have_applied()
         await self.moved_on(lambda: not self._beginning)
         await self.have_applied()
 
     def serve(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
-        """A handler whose answers leave when all nodes have applied what they tell of."""
+        """Wrap a handler so that its answers are sent when all nodes have applied its changes."""
         if api.name not in OWNERS and api.name not in _ALSO_CHANGE:
             return handle
 
@@ -159,10 +160,10 @@ class Followers:
 
 
 class _After:
-    """The answer of a handler that is a coroutine, when all nodes have applied what it did."""
+    """The answer of a coroutine handler, after all nodes have applied its changes."""
 
     def __init__(self, answer: Coroutine[Any, Any, Any], followers: Followers, before: int) -> None:
-        """`before` is where the metadata log was when the handler was called."""
+        """`before` is the end offset of the metadata log when the handler was called."""
         self._answer, self._followers, self._before = answer, followers, before
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -175,9 +176,9 @@ class _After:
         return found
 
     def close(self) -> None:
-        """Nobody awaits it."""
+        """Close the coroutine if it will not be awaited."""
         self._answer.close()
 
 
-#: APIs that may change the metadata, besides those that the owner alone carries out.
+#: APIs that may change the metadata, besides those that only the owner carries out.
 _ALSO_CHANGE = frozenset(("Metadata", "FindCoordinator"))

@@ -1,7 +1,7 @@
-"""The metadata on a node that does not own them: read from its owner's log, and applied as the owner has.
+"""The metadata on a node that does not own it: read from the owner's log, and applied as the owner applies it.
 
-    begin:   the newest snapshot -> the log up to its high watermark -> an image that nobody has been told of
-    follow:  a fetch that waits for the next change -> what the change needs here -> the image, and who listens to it
+    begin:   the newest snapshot -> the log up to its high watermark -> an image; no listener is notified
+    follow:  a fetch that waits for the next change -> what the change needs on this node -> the image and its listeners
              -> the next fetch, which tells the owner how far this node is
 
 The owner's folder is on the same disk, so the snapshot is read there. The log is fetched as Kafka's brokers fetch it.
@@ -33,12 +33,12 @@ from barnabas.wire.types import Message
 #: How long a fetch waits for a change.
 _WAIT_MS = 5_000
 _BYTES = 1 << 20
-# A thread decodes a change that is larger.
+# Larger changes are decoded in a thread.
 _BATCH_AT_ONCE = 32 << 10
 
 
 class Following:
-    """The metadata of this node."""
+    """Keeps the metadata of this node up to date."""
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class Following:
         self._membership, self._channels, self._metadata = membership, channels, metadata
         self._topics, self._log = topics, log
         self._channel: Channel | None = None
-        #: The offset of the next record: all before it are applied.
+        #: The offset of the next record. All records before it are applied.
         self.offset = 0
         self._caught_up = trio.Event()
-        #: Called when the owner can be asked again.
+        #: Called after each new connection to the owner.
         self.on_connected: Callable[[], object] = bool
 
     async def begin(self, snapshots: Snapshots) -> None:
-        """Read the image as the owner has it now. Nobody is told. Raises StorageError for a log that is damaged."""
+        """Read the owner's current image, and tell no listener. Raises StorageError for a damaged log."""
         metadata = self._metadata
-        await self._connected()  # when the owner can be asked, its folder is there
+        await self._connected()  # the owner's folder exists once it answers
         while True:
             self.offset = metadata.begin_with(snapshots)
             found = await self._fetch(BEGINS, 0)
-            if found.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:  # else there is a newer snapshot
+            if found.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:  # otherwise there is a newer snapshot
                 break
         while True:
             for records, timestamp in await self._changes(found):
@@ -75,7 +75,7 @@ class Following:
             found = await self._fetch(BEGINS, 0)
 
     async def run(self) -> None:
-        """Apply what changes, until cancelled."""
+        """Apply changes until cancelled."""
         while True:
             found = await self._fetch(FOLLOWS, _WAIT_MS if self._caught_up.is_set() else 0)
             for records, timestamp in await self._changes(found):
@@ -84,11 +84,11 @@ class Following:
                 self._caught_up.set()
 
     async def caught_up(self) -> None:
-        """Wait until this node has once been as far as the owner, which counts it from then on."""
+        """Wait until this node has been as far as the owner once. From then on, the owner's changes wait for it."""
         await self._caught_up.wait()
 
     async def _changes(self, found: PartitionData) -> list[tuple[list[Message], int]]:
-        """Each change, with its time; `offset` is behind them. Raises StorageError."""
+        """Each change with its time. `offset` moves behind them. Raises StorageError."""
         changes: list[tuple[list[Message], int]] = []
         if found.error_code:
             raise StorageError(f"the metadata cannot be followed from {self.offset} on: error {found.error_code}")
@@ -107,7 +107,7 @@ class Following:
         return changes
 
     async def _fetch(self, how: int, wait_ms: int) -> PartitionData:
-        """Ask the owner for what comes next; while it is away, again and again."""
+        """Fetch the next changes from the owner. While it is down, try again and again."""
         part = FetchPartition(partition=0, fetch_offset=self.offset, partition_max_bytes=_BYTES)
         request = FetchRequest(
             replica_state=ReplicaState(self._membership.node_id, how),
@@ -126,16 +126,16 @@ class Following:
             return found
 
     async def _connected(self) -> Channel:
-        """A connection to the owner; waits while it is away."""
+        """A connection to the owner. Waits while the owner is down."""
         if self._channel is None or self._channel.is_gone:
             self._channel = await reached(lambda: self._channels.open(self._membership.owner), self._tell_away)
             self.on_connected()
         return self._channel
 
     def _tell_away(self, error: Unreachable) -> None:
-        self._log.warning("metadata.owner.away", reason=error, effect="this node serves what it knows")
+        self._log.warning("metadata.owner.away", reason=error, effect="this node serves with the metadata that it has")
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self._channel is not None:
             await self._channel.close()

@@ -1,10 +1,12 @@
-"""A client's request that only the owner of the metadata may carry out, handed on to it in an Envelope (KIP-590).
+"""Hands a client's request on to the owner of the metadata, in an Envelope, if only the owner may carry it out
+(KIP-590).
 
-    a node: request -> Envelope with who asked -> the owner's answer -> the client
-    the owner: Envelope -> the request's own handler, for the client it is from -> every node has applied the change
+    a node:    request -> Envelope with the client's identity -> the owner's answer -> the client
+    the owner: Envelope -> the handler of the request, for that client -> every node has applied the change
 
-The owner judges the rights: of the client, not of the node. While the owner is away, the request waits. If it went away
-with the request, nobody knows whether that was carried out: the client's connection ends, as if its broker had.
+The owner checks the rights of the client, not of the node. While the owner is down, the request waits. If the owner
+ends after it got the request, nobody knows whether it was carried out. Then the client's connection is closed, as if
+its broker had ended.
 """
 
 from __future__ import annotations
@@ -35,19 +37,19 @@ from barnabas.wire.types import Message, replace
 
 
 class Owner:
-    """The node that owns the metadata, as the others ask it."""
+    """The node that owns the metadata, for the other nodes to ask."""
 
     def __init__(self, membership: Membership, channels: Channels, log: EventLog) -> None:
         self._membership, self._channels, self._log = membership, channels, log
         self._away = trio.Lock()
 
     async def ask(self, request: Message) -> Any:
-        """The owner's answer; waits while it is away. Raises Unreachable if it went away when it had been asked."""
+        """The owner's answer; waits while the owner is down. Raises Unreachable if it ends after it got the request."""
         async with await self._reached(request) as channel:
             return await channel.ask(request)
 
     async def _reached(self, request: Message) -> Taken:
-        """A connection to the owner. While it is away, one of those who wait looks whether it is back, for all."""
+        """A connection to the owner. While it is down, one of the waiting requests tries to connect, for all."""
         if not self._away.locked():
             try:
                 return await self._channels.take(self._membership.owner, request)
@@ -60,12 +62,12 @@ class Owner:
         self._log.warning("metadata.owner.away", reason=error, effect="changes wait")
 
     def hand_on(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
-        """What serves an API on this node, where `handle` would on the owner."""
+        """The handler to use on this node instead of `handle`, which the owner uses."""
         if api.name not in OWNERS:
             return handle
 
         def serve(context: Context, request: Any) -> Answer:
-            if context.principal == NODE:  # the owner asks what this node has to say against a change
+            if context.principal == NODE:  # the owner asks whether this node has objections to a change
                 return handle(context, request)
             if isinstance(request, IncrementalAlterConfigsRequest):
                 return self._alter(context, request, handle)
@@ -76,7 +78,7 @@ class Owner:
     def _alter(
         self, context: Context, request: IncrementalAlterConfigsRequest, handle: Callable[[Context, Any], Answer]
     ) -> Answer:
-        """The levels of its loggers each node has for itself (KIP-412); all else the owner alters."""
+        """Each node has its own levels of loggers (KIP-412); all other configuration is changed by the owner."""
         own = [each for each in request.resources if each.resource_type == RESOURCE_BROKER_LOGGER]
         if not own:
             return self._forward(context, request)
@@ -87,7 +89,7 @@ class Owner:
     async def _alter_both(
         self, context: Context, request: IncrementalAlterConfigsRequest, handle: Callable[[Context, Any], Answer]
     ) -> Message:
-        """Java's admin client asks a broker for both in one request."""
+        """Java's admin client sends both kinds to a broker in one request."""
         by_owner: list[AlterConfigsResource] = []
         own: list[AlterConfigsResource] = []
         for each in request.resources:
@@ -108,7 +110,7 @@ class Owner:
             told = await self.ask(envelope_of(api, version, request, sender, context.correlation_id))
             answer = answer_in(told, api, version)
         except Unreachable:
-            raise Disconnected("the owner of the metadata went away with the request") from None
+            raise Disconnected("the owner of the metadata ended after it got the request") from None
         except ProtocolError as error:
             raise Disconnected(f"the owner of the metadata does not answer this: {error}") from None
         throttle_ms: int = getattr(answer, "throttle_time_ms", 0)

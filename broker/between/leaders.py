@@ -1,4 +1,4 @@
-"""Which partitions change their leader when the nodes of a cluster are others than at the last start."""
+"""Which partitions change their leader when a start has other nodes than the last one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.records.cluster_metadata import PartitionChangeRecord, UnregisterBrokerRecord
 from barnabas.wire.types import Message
 
-#: Leads a partition that has no leader.
+#: The id of the leader in the metadata, if a partition has no leader.
 NOBODY = -1
 
 
 def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
-    """The records that spread all partitions evenly over `nodes`, of which the first owns the metadata.
+    """The records that spread all partitions evenly over `nodes`. The first node owns the metadata.
 
-    As few as possible move: those whose leader is none of the nodes, and then from who leads most to who leads fewest.
-    What was on its way somewhere arrives there. The streams driver's conversation stays with the owner, which takes
-    part in it.
+    As few partitions as possible move: first those whose leader is not in `nodes`, then from the nodes that lead most
+    to those that lead fewest. A partition with an unfinished move gets its target as leader. The log of the streams
+    driver's messages stays with the owner, which reads and writes it.
     """
     led: Counter[int] = Counter(dict.fromkeys(nodes, 0))
     homes: dict[int, list[TopicPartition]] = {node: [] for node in nodes}
@@ -60,10 +60,10 @@ def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
 
 
 async def spread(metadata: MetadataImage, nodes: range, flusher: Flusher, log: EventLog) -> None:
-    """At the start of the owner, before anything but the metadata log is open: say who leads what from now on.
+    """Say who leads each partition. For a start of the owner, before any log but the metadata log is open.
 
-    Only when the broker begins: when the owner alone is started again, the others have open what they lead. Where the
-    nodes are those of the last start, nothing is written. Raises StorageError.
+    For the start of the whole broker only: if just the owner is restarted, the other nodes have their logs open. If the
+    nodes are the same as at the last start, nothing is written. Raises StorageError.
     """
     elsewhere = any(count and node not in nodes for node, count in metadata.led.items())
     if len(nodes) == 1 and not elsewhere and not metadata.nodes:
@@ -84,7 +84,7 @@ async def spread(metadata: MetadataImage, nodes: range, flusher: Flusher, log: E
 def leaves(
     metadata: MetadataImage, at: TopicPartition, target: int, *, source: int | None = None
 ) -> PartitionChangeRecord:
-    """A partition has no leader from now on, and goes to another node from its leader, or from `source`."""
+    """A record after which a partition has no leader. It moves from its leader, or from `source`, to node `target`."""
     name, index = at
     topic = metadata.topics[name]
     source = topic.partitions[index].node if source is None else source
@@ -100,7 +100,7 @@ def leaves(
 
 
 def led_by(metadata: MetadataImage, at: TopicPartition, node: int) -> PartitionChangeRecord:
-    """A partition gets another leader, which has its only replica."""
+    """A record that makes a node the leader of a partition, with the only replica."""
     name, index = at
     return PartitionChangeRecord(
         partition_id=index,

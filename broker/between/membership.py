@@ -1,7 +1,8 @@
-"""Which nodes one broker has, in processes of one machine, and where they find each other.
+"""The nodes of one broker, which are processes on one machine, and their addresses.
 
-The nodes have consecutive ids. The first owns the metadata log. All have one data directory, in which each has a folder
-with its address: where the other nodes reach it. A supervisor has made the folder and the secret before any starts.
+The nodes have consecutive ids. The first owns the metadata log. All share one data directory, in which each node has a
+folder with the address at which the other nodes reach it. The supervisor makes the folder and the secret before any
+node starts.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from barnabas.broker.security.principals import NODE
 if TYPE_CHECKING:
     from barnabas.broker.registry import Context
 
-#: The folder in the data directory.
+#: The folder of the nodes in the data directory.
 FOLDER = "nodes"
 _ADDRESS = "address"
-#: Held by the process of a node, for as long as it lives (see `storage.claim`).
+#: Locked by the process of a node as long as it lives (see `storage.claim`).
 LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True)
 class Membership:
-    """One of `count` nodes, of which the first has the id `owner`."""
+    """A node, one of `count`. The first of them has the id `owner`."""
 
     node_id: int
     owner: int
@@ -41,20 +42,20 @@ class Membership:
 
     @property
     def ids(self) -> range:
-        """The nodes, this one among them."""
+        """All nodes, including this one."""
         return range(self.owner, self.owner + self.count)
 
     @property
     def is_beginning(self) -> bool:
-        """Whether the owner has let no node ask it since the supervisor began: then nobody has a partition open."""
+        """Whether the owner has not listened since the supervisor started. Then no node has a partition open."""
         return self.port_of(self.owner) is None
 
     def folder(self, node: int) -> Path:
-        """What a node has for itself in the data directory."""
+        """The folder of a node in the data directory."""
         return self.data_dir / FOLDER / str(node)
 
     def is_running(self, node: int) -> bool:
-        """Whether the process of a node holds its lock. The kernel gives it free when it has ended, however it did."""
+        """Whether the process of a node holds its lock. The kernel releases the lock however the process ends."""
         try:
             fd = os.open(self.folder(node) / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -68,7 +69,7 @@ class Membership:
         return False
 
     def announce(self, port: int) -> None:
-        """Tell the other nodes where this one is: a port on the loopback. Raises OSError."""
+        """Tell the other nodes the port of this one on the loopback interface. Raises OSError."""
         file = self.folder(self.node_id) / _ADDRESS
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_name(f"{_ADDRESS}.new")
@@ -76,7 +77,7 @@ class Membership:
         os.replace(fresh, file)
 
     def port_of(self, node: int) -> int | None:
-        """Where a node has said that it is; None if it has not."""
+        """The port that a node has announced; None if it has not."""
         try:
             return int((self.folder(node) / _ADDRESS).read_text())
         except (OSError, ValueError):
@@ -84,6 +85,6 @@ class Membership:
 
 
 def check_node(context: Context) -> None:
-    """Raises Disconnected for a client that is no node: who asks what only nodes ask of each other is not served."""
+    """Raises Disconnected for a client that is not a node. For APIs that only nodes use."""
     if context.principal != NODE:
-        raise Disconnected(f"{context.api.name} request of a client that is no node of this broker")
+        raise Disconnected(f"{context.api.name} request from a client that is not a node of this broker")

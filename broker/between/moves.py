@@ -1,10 +1,10 @@
-"""On the owner of the metadata: partitions that go from one node to another, while their clients wait (KIP-455).
+"""On the owner of the metadata: moves of partitions from one node to another, while their clients wait (KIP-455).
 
-    asked -> the log says that nobody leads it -> the node that led it has put it away, which its next fetch says
-          -> the log says that the other one leads it, which takes it as it stands
+    request -> the log says that no node leads the partition -> its old leader closes it, as its next fetch shows
+            -> the log names the new leader, which opens the partition unchanged
 
-Each step is in the metadata log: after a kill at any moment, a move goes on where it was. While nobody leads a
-partition its clients are told so, and ask again. A move that is given up goes back the same way.
+Each step is in the metadata log, so a move continues after a kill at any moment. While no node leads a partition, its
+clients are told so and try again. A cancelled move returns in the same way.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.types import Message
 
-# How long a move that failed waits.
+# The pause after a failed move.
 _RETRY_SECONDS = 1.0
-# Partitions that arrive by one change of the metadata.
+# The most partitions that get their new leader in one change of the metadata.
 _AT_ONCE = 500
 
 
 class Moves(Listener):
-    """All that are under way: the metadata have them."""
+    """All unfinished moves. They are stored in the metadata."""
 
     def __init__(self, metadata: MetadataImage, topics: TopicManager, followers: Followers, log: EventLog) -> None:
         self._metadata, self._topics, self._followers, self._log = metadata, topics, followers, log
@@ -41,7 +41,7 @@ class Moves(Listener):
             self._some.set()
 
     async def ask(self, wanted: Sequence[tuple[TopicPartition, int | None]]) -> list[KafkaError | None]:
-        """Begin to move partitions to these nodes; None gives a move up. Gives what is wrong with each."""
+        """Start moves to the given nodes; None cancels a move. Returns an error or None for each."""
         answers: list[KafkaError | None] = []
         async with self._topics.changes:
             records: dict[TopicPartition, Message | None] = {}
@@ -60,7 +60,7 @@ class Moves(Listener):
         return answers
 
     def _change(self, at: TopicPartition, node: int | None) -> Message | None:
-        """What begins or turns a move; None if there is nothing to do. Raises KafkaError."""
+        """The record that starts or redirects a move; None if none is needed. Raises KafkaError."""
         name, index = at
         topic = self._metadata.topics.get(name)
         if topic is None or index not in topic.partitions:
@@ -73,17 +73,17 @@ class Moves(Listener):
             node = move.source
         self._topics.placement.check([[node]])
         if name == QUERIES_TOPIC and node != self._metadata.node_id:
-            why = f"{name} stays with broker {self._metadata.node_id}, which talks to the streams driver there."
+            why = f"{name} stays with broker {self._metadata.node_id}, which uses it to talk to the streams driver."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
         if move is None:
             return None if topic.partitions[index].node == node else leaves(self._metadata, at, node)
         if move.target == node:
             return None
-        # Whoever has it still is the source; nobody has opened it since.
+        # The source stays the same: no other node has opened the partition since.
         return leaves(self._metadata, at, node, source=move.source)
 
     async def run(self) -> None:
-        """Bring what is under way to its end, until cancelled."""
+        """Finish the unfinished moves, until cancelled."""
         while True:
             if not self._metadata.moves:
                 self._some = trio.Event()
@@ -96,18 +96,18 @@ class Moves(Listener):
                 await trio.sleep(_RETRY_SECONDS)
 
     def _is_put_away(self) -> bool:
-        """Whether a node has put something away that is to go."""
+        """Whether some node has closed a partition that moves away from it."""
         return not self._metadata.moves or any(self._is_free(move.source) for move in self._metadata.moves.values())
 
     def _is_free(self, source: int) -> bool:
-        """Whether a node has put away all that leaves it: it has applied the log as it is now."""
+        """Whether a node has closed all partitions that move away: it has applied the current log."""
         if source == self._metadata.node_id:
             return True
         at = self._followers.nodes.get(source)
         return at is not None and at >= self._metadata.log.high_watermark
 
     async def _arrive(self) -> None:
-        """What has been put away goes to its new leader."""
+        """Give closed partitions to their new leaders."""
         async with self._topics.changes:
             records: list[Message] = []
             for (topic_id, index), (source, target) in self._metadata.moves.items():

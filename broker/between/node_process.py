@@ -1,4 +1,4 @@
-"""The process of one node: what it tells its supervisor, and its end when that one ends."""
+"""The process of one node: its reports to the supervisor, and its end when the supervisor ends."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from barnabas.broker.settings.keys import ConfigError
 from barnabas.storage.errors import StorageError
 from barnabas.wire.text import visible
 
-#: What a node says each second, for as long as its event loop turns.
+#: What a node sends each second, as long as its event loop runs.
 BEAT = b"."
 BEAT_SECONDS = 1.0
 
 
 def run_node(config: BrokerConfig, log: EventLog, membership: Membership, report: int, life: int) -> int:
-    """Serve until SIGTERM, or until the supervisor has ended; gives the exit status.
+    """Serve until SIGTERM, or until the supervisor has ended. Returns the exit status.
 
-    `report` is where the supervisor hears: `BEAT` in each second, and an address once clients can connect, with that of
-    the HTTP listener, if there is one. `life` is a pipe that ends with the supervisor.
+    `report` is a pipe to the supervisor. It gets `BEAT` each second, and, once clients can connect, a line with the
+    address and that of the HTTP listener, if there is one. `life` is a pipe whose other end closes when the supervisor
+    ends.
     """
     take_logging(log)
     failures: list[BaseException] = []
@@ -55,14 +56,14 @@ async def _run(config: BrokerConfig, log: EventLog, membership: Membership, repo
         end()
 
     async def hear_signals() -> None:
-        # SIGINT of a terminal reaches all its processes: the supervisor passes it on, in its order.
+        # Ctrl-C in a terminal sends SIGINT to all processes. The supervisor stops the nodes in order, with SIGTERM.
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
                 if number == signal.SIGTERM:
                     end()
 
     def end() -> None:
-        if node.stopping or not node.is_serving:  # a long recovery is left to the next start
+        if node.stopping or not node.is_serving:  # the next start continues a long recovery
             nursery.cancel_scope.cancel()
         else:
             node.stop()
@@ -83,5 +84,5 @@ async def _run(config: BrokerConfig, log: EventLog, membership: Membership, repo
 def _say(report: int, line: bytes) -> None:
     try:
         os.write(report, line + b"\n")
-    except OSError:  # the supervisor has ended, which `outlive_nobody` sees
+    except OSError:  # the supervisor has ended, and `outlive_nobody` notices
         pass

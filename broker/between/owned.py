@@ -1,4 +1,4 @@
-"""Which requests the owner of the metadata alone carries out: those that change it, and those that ask about that."""
+"""The APIs that only the owner of the metadata carries out: those that change it, and those that ask about changes."""
 
 #: Names of APIs.
 OWNERS = frozenset(

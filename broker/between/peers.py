@@ -1,4 +1,4 @@
-"""What a node asks of another one, whatever connects them."""
+"""What a node may ask of another one, independent of the connection."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from barnabas.wire.types import Message
 
 
 class Unreachable(Exception):
-    """A node did not answer: it is down, it ended the connection, or is not known."""
+    """A node did not answer: it is down, it closed the connection, or it is unknown."""
 
 
 class Peers(Protocol):
     """The other nodes."""
 
     async def ask(self, node: int, request: Message, version: int | None = None) -> Any:
-        """The answer of another node. Requests to one node are answered in any order. Raises Unreachable."""
+        """The answer of another node. The requests to a node may be answered in any order. Raises Unreachable."""

@@ -1,6 +1,6 @@
-"""On the owner of the metadata: the nodes of the cluster as clients are told of them (KIP-631).
+"""On the owner of the metadata: the nodes of the cluster, as clients see them (KIP-631).
 
-A node is written down once, and again when its addresses are others. So a start that changes nothing writes nothing.
+A node is written to the metadata once, and again when its addresses change. A start without changes writes nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Addresses = Mapping[str, tuple[str, int]]
 
 
 class Registration:
-    """Writes nodes down."""
+    """Writes nodes to the metadata."""
 
     def __init__(self, metadata: MetadataImage, topics: TopicManager) -> None:
         self._metadata, self._topics = metadata, topics
 
     async def register(self, node: int, addresses: Addresses, rack: str | None) -> None:
-        """A node serves at these addresses, (host, port) by the names of listeners. Raises KafkaError."""
+        """Register a node that serves at these addresses: (host, port) by the listener's name. Raises KafkaError."""
         points = [BrokerEndpoint(name, *address) for name, address in addresses.items()]
         record = RegisterBrokerRecord(broker_id=node, end_points=points, rack=rack, fenced=False)
         async with self._topics.changes:

@@ -1,6 +1,6 @@
-"""What the nodes of one broker prove themselves with: a secret in a file that only the broker's user can read.
+"""The secret with which the nodes of one broker log in to each other. Only the broker's user can read its file.
 
-It is made anew by each supervisor before its nodes start, so a node that outlived another supervisor is not let in.
+Each supervisor makes a new secret before its nodes start, so a node of an earlier supervisor cannot log in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FILE = "secret"
 
 
 def make_secret(data_dir: Path) -> None:
-    """Make a new one. Raises OSError."""
+    """Make a new secret. Raises OSError."""
     folder = data_dir / FOLDER
     folder.mkdir(exist_ok=True)
     fresh = folder / f"{_FILE}.new"
@@ -26,5 +26,5 @@ def make_secret(data_dir: Path) -> None:
 
 
 def read_secret(data_dir: Path) -> str:
-    """Raises OSError."""
+    """The present secret. Raises OSError."""
     return (data_dir / FOLDER / _FILE).read_text()

@@ -1,7 +1,7 @@
-"""What a node has besides the parts of a broker of one process: the other nodes, and its place among them.
+"""The parts that only a node among several has: its connections to the others, and its place among them.
 
-owner:  read the metadata -> say who leads what -> let the nodes ask -> load what it leads -> register -> serve
-others: read the metadata of the owner -> load what they lead -> let the nodes ask -> follow -> register -> serve
+owner:  read the metadata -> choose leaders -> let the nodes connect -> load its partitions -> register -> serve
+others: read the owner's metadata -> load their partitions -> let the nodes connect -> follow -> register -> serve
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from barnabas.wire.messages.broker_registration import Listener as Registered
 
 
 class Together:
-    """A node among others."""
+    """A node among several."""
 
     def __init__(self, membership: Membership, config: BrokerConfig, parts: Parts, log: EventLog) -> None:
-        """Binds the listener of the nodes. Raises ConfigError if it cannot, or nobody has made a secret."""
+        """Binds the listener for the nodes. Raises ConfigError if that fails, or if there is no secret."""
         self.membership, self._parts, self._log = membership, parts, log
         listener = Listener(NODES, "127.0.0.1", 0, Protocol.SASL_PLAINTEXT)
         try:
@@ -64,11 +64,11 @@ class Together:
             self._followers.others = [node for node in membership.ids if node != membership.node_id]
             self._followers.is_running = membership.is_running
         self.following: Following | None = None
-        #: What hears of changes of the metadata.
+        #: Listeners for changes of the metadata.
         self.listeners: list[MetadataListener] = []
 
     def make_topics(self) -> TopicManager:
-        """The part that changes topics, or has the owner change them."""
+        """The part that changes topics, or asks the owner to change them."""
         if not self.membership.owns:
             followed = self._parts.make(FollowedTopics)
             followed.owner = self.owner
@@ -83,7 +83,7 @@ class Together:
         await call()
 
     def make_producer_ids(self) -> ProducerIds:
-        """The part that gives producer ids."""
+        """The part that allocates producer ids."""
         if self.membership.owns:
             return self._parts.make(ProducerIds)
         followed = self._parts.make(FollowedProducerIds)
@@ -91,7 +91,7 @@ class Together:
         return followed
 
     def assemble(self, authentication: Authentication, transactions: Transactions) -> None:
-        """The parts that stand on those of a broker."""
+        """Make the parts that need the parts of a broker."""
         parts = self._parts
         transactions.connect(self.channels)
         parts.add(self.membership)
@@ -105,7 +105,7 @@ class Together:
             self.listeners.append(self._cleaning)
 
     def around(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
-        """What serves an API on this node."""
+        """The handler that serves an API on this node."""
         if self.membership.owns:
             return self._followers.serve(api, handle)
         return self.owner.hand_on(api, handle)
@@ -122,14 +122,14 @@ class Together:
             yield METADATA_TOPIC, 0
 
     def ask_me(self) -> None:
-        """From now on other nodes can connect. Raises OSError."""
+        """Let other nodes connect from now on. Raises OSError."""
         sockets = self.bound[0].sockets
         for sock in sockets:
             sock.listen(100)
         self.membership.announce(sockets[0].getsockname()[1])
 
     async def join(self, nursery: trio.Nursery, identity: Identity) -> None:
-        """Follow the owner, and be told of to clients. Raises ConfigError if the owner does not take this node."""
+        """Follow the owner, and register this node for clients. Raises ConfigError if the owner refuses it."""
         addresses = {bound.name: identity.advertised(bound.name) for bound in identity.bound}
         if self.following is None:
             await self._registration.register(identity.node_id, addresses, identity.rack)
@@ -148,17 +148,17 @@ class Together:
                 answer = await self.owner.ask(request)
                 nursery.start_soon(self._cleaning.run)
                 break
-            except Unreachable:  # it went away meanwhile: what it has not written down, it writes now
+            except Unreachable:  # the owner has ended: ask again, in case the registration was lost
                 continue
         if answer.error_code:
             raise ConfigError(f"the owner of the metadata refuses this node: {ErrorCode(answer.error_code).name}")
 
     def ready(self, handlers: Any, authorizer: Any) -> None:
-        """What other nodes hand on for their clients is carried out from now on."""
+        """Carry out the requests that other nodes forward, from now on."""
         self._desk.ready(handlers, authorizer)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the connections to other nodes."""
         if self.following is not None:
             await self.following.close()
         await self.channels.close()

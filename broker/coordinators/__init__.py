@@ -1,3 +1,1 @@
-"""The coordinators of groups and of transactions in the broker: their logs, clocks and the waiting for their
-replies.
-"""
+"""The coordinators of groups and of transactions in the broker: their logs and clocks, and their replies."""

@@ -1,4 +1,4 @@
-"""The group coordinator in the broker: its store on `__consumer_offsets`, its clock, the waiting for its replies."""
+"""The group coordinator in the broker: its store on `__consumer_offsets`, its clock, and waiting for its replies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Message)
 
 
 class Reply(DelayedResponse, Generic[R]):
-    """An answer that the coordinator gives at once or later. What was asked is in its hands before that."""
+    """An answer that the coordinator gives at once or later. The coordinator already has the request."""
 
     __slots__ = ()
 
@@ -40,12 +40,12 @@ class Reply(DelayedResponse, Generic[R]):
         self.finish(answer)
 
     def now_or_later(self) -> R | DelayedResponse:
-        """The answer if it is there, else the place for it: what a handler gives back."""
+        """The answer if it is there, otherwise the object that completes it later. A handler returns this."""
         return self.message if self.finished else self  # type: ignore[return-value]
 
 
 class Groups(Listener):
-    """All groups of this broker; `coordinator` is what the APIs call."""
+    """All groups of this broker. The APIs call `coordinator`."""
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class Groups(Listener):
         log: EventLog,
     ) -> None:
         self._config, self._metadata, self._topics = config, metadata, topics
-        #: Shared with the transaction coordinator: what a transaction commits here is durable before its marker is.
+        #: Shared with the transaction coordinator: the offsets that a transaction commits are durable before its
+        #: marker.
         self.durability = Durability(flusher.request)
         self.known_topics = KnownTopics(metadata)
         store = LogStore(
@@ -70,7 +71,8 @@ class Groups(Listener):
         self.coordinator = GroupCoordinator(
             config.group_config(), store, trio.current_time, topics=self.known_topics, wall_ms=clock.wall_ms
         )
-        #: Where offsets are besides the log, or instead of it, while they are; None for the log alone.
+        #: The store that keeps offsets beside the log or instead of it, while it is used. None if only the log has
+        #: them.
         self.elsewhere: ZooKeeperOffsets | None = None
         self.zookeeper: ZooKeeperOffsets | None = None
         if config["zookeeper.connect"]:
@@ -80,46 +82,46 @@ class Groups(Listener):
         self._loading = Loading(OFFSETS_TOPIC, self.coordinator, store, metadata, partitions, log, "groups.load_failed")
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
+        """Start the timers and the load from disk. Requests are answered meanwhile."""
         await nursery.start(run_timers, self.coordinator.deadlines)
         if self.zookeeper is not None:
             await nursery.start(self.zookeeper.run)
         self._loading.start(nursery)
 
     async def ready(self) -> None:
-        """Make `__consumer_offsets` if it is not there. Raises KafkaError if that fails."""
+        """Create `__consumer_offsets` if it does not exist. Raises KafkaError if that fails."""
         await self._topics.internal_topic(OFFSETS_TOPIC)
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that has a group.
+        """The partition of `__consumer_offsets` that a group belongs to.
 
-        Raises KafkaError COORDINATOR_NOT_AVAILABLE where the topic is not in this node's image: another node may have
-        made it, with a number of partitions that is not the one configured here.
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE if the topic is not in this node's image. Another node may have
+        created it with a number of partitions that differs from the configuration of this node.
         """
         if not self.is_there:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not there yet")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
         return self.coordinator.partition_of(group_id)
 
     @property
     def is_there(self) -> bool:
-        """Whether there is `__consumer_offsets`, as far as this node knows."""
+        """Whether `__consumer_offsets` exists, as far as this node knows."""
         return OFFSETS_TOPIC in self._metadata.topics
 
     def apply_offset_stores(self) -> None:
-        """Put offsets.storage and dual.commit.enabled into force. Raises ConfigError at a start that cannot."""
+        """Apply offsets.storage and dual.commit.enabled. Raises ConfigError at a start that cannot use them."""
         self._config.check_offset_stores({"offsets.storage": self._config["offsets.storage"]})
         if self.zookeeper is not None:
             self.zookeeper.apply(self._config.offset_stores())
             self.elsewhere = self.zookeeper if self.zookeeper.is_on else None
 
     def check_offset_stores(self, after: OffsetStores) -> None:
-        """Raises ConfigError for a change at run time that would lose sight of commits."""
+        """Raises ConfigError for a change at run time after which some commits would not be found."""
         if self.zookeeper is not None:
             self.zookeeper.check_switch(self._config.offset_stores(), after)
 
     @property
     def all_loaded(self) -> bool:
-        """Whether all that is led here of `__consumer_offsets` was read, and what was of deleted topics is gone."""
+        """Whether all of `__consumer_offsets` led here is loaded, and no offsets of deleted topics remain."""
         if self.coordinator.is_forgetting:
             return False
         topic = self._metadata.topics.get(OFFSETS_TOPIC)
@@ -137,7 +139,7 @@ class Groups(Listener):
 
 
 class KnownTopics:
-    """The metadata image as the coordinators want to see it."""
+    """The metadata image in the form that the coordinators use."""
 
     def __init__(self, metadata: MetadataImage) -> None:
         self._metadata = metadata

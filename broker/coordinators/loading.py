@@ -1,6 +1,6 @@
-"""The partitions of a coordinator's topic that this broker leads, read back when it comes to lead them.
+"""Loads the partitions of a coordinator's topic when this broker becomes their leader.
 
-Requests are answered meanwhile. A partition that cannot be read is tried again, for as long as it takes.
+Requests are answered meanwhile. If a partition cannot be read, loading is tried again without limit.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from barnabas.wire.errors import KafkaError
 
 I = TypeVar("I", bound=Image)  # noqa: E741
 L = TypeVar("L")
-# When a partition that could not be loaded is tried again; each time it waits twice as long, up to the last.
+# Pauses before a partition that could not be loaded is tried again. Each is twice as long as the one before, up to the
+# last.
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 60.0
 
 
 class Loading(Generic[L, I]):
-    """Loads the partitions of `topic` into a coordinator. `event` is what a failure is logged as."""
+    """Loads the partitions of `topic` into a coordinator. Failures are logged as `event`."""
 
     def __init__(
         self,
@@ -35,7 +36,8 @@ class Loading(Generic[L, I]):
         log: EventLog,
         event: str,
     ) -> None:
-        # What is led here, each with a mark of its own for the time since it came: it may go, and come back.
+        # The partitions led here. Each has an object that stands for the present term: a partition may leave and come
+        # back.
         self._turns: dict[int, object] = {}
         self._topic, self._coordinator, self._store = topic, coordinator, store
         self._metadata, self._partitions, self._log, self._event = metadata, partitions, log, event
@@ -43,14 +45,14 @@ class Loading(Generic[L, I]):
         self._nursery: trio.Nursery | None = None
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Begin with the partitions that there are; what comes later is loaded in the nursery, too."""
+        """Load the existing partitions. Later ones are loaded in the same nursery."""
         self._nursery = nursery
         topic = self._metadata.topics.get(self._topic)
         if topic is not None:
             self._load_new(topic)
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """The coordinator's topic has changed: forget what is not led here any more, and load what is led newly."""
+        """Unload partitions of the coordinator's topic that are no longer led here, and load new ones."""
         if self._topic not in (before and before.name, after and after.name):
             return
         for partition in self._turns.keys() - self._led(after):
@@ -65,13 +67,13 @@ class Loading(Generic[L, I]):
         return {index for index, leader in topic.partitions.items() if leader.node == here} if topic else set()
 
     def _load_new(self, topic: TopicImage) -> None:
-        """The partitions that were not led here before. Before the start, none."""
+        """Load the partitions that were not led here before. Does nothing before `start`."""
         if self._nursery is None:
             return
         new = {partition: object() for partition in sorted(self._led(topic) - self._turns.keys())}
         self._turns.update(new)
         if new:
-            # What is empty has nothing to replay: serve it at once.
+            # An empty partition has nothing to replay, so serve it at once.
             filled = {partition: turn for partition, turn in new.items() if not self._take_if_empty(partition)}
             self._nursery.start_soon(self._load, filled)
 
@@ -104,5 +106,5 @@ class Loading(Generic[L, I]):
                 wait = min(wait * 2, LAST_RETRY_SECONDS)
 
     def _left(self, turns: dict[int, object]) -> list[int]:
-        """Those that are still to be loaded: the others were deleted meanwhile, or went to another node."""
+        """The partitions that are still to be loaded, without those that were deleted or have moved."""
         return [partition for partition, turn in turns.items() if self._turns.get(partition) is turn]

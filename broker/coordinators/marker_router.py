@@ -1,16 +1,16 @@
-"""Markers for partitions that other nodes lead: those that wait for one node travel together, as WriteTxnMarkers.
+"""Sends transaction markers to the nodes that lead the partitions, as WriteTxnMarkers requests.
 
-    write -> waits for its node -> asked, with others -> done
+    write -> wait for the node -> ask it, together with other markers -> done
 
-A node has one request of ours at a time, so markers that come meanwhile are one request, too. Where a partition is led
-is looked up when its marker is written and again before it is sent; a marker that fails is told, and its transaction's
-completion writes it anew.
+A node gets one request at a time, so the markers that arrive meanwhile go into one request. The leader of a partition
+is looked up when its marker is written, and again before it is sent. If a marker fails, the caller is told, and the
+completion of the transaction writes it again.
 
-- That a partition is gone only this node's own image says. A node that lags, or has just started, may say of any
-  partition that it is not there.
-- An answer counts for the topic that was there when the marker was sent. A topic that was made anew under the name
-  meanwhile may have records of the transaction, so the marker is written there, too (decision 66).
-- A marker whose transaction is not waiting for it any more is not sent: the producer may have begun the next one.
+- Only this node's own image says whether a partition was deleted. A node that lags behind, or has just started, may
+  answer for any partition that it does not exist.
+- An answer counts for the topic that existed when the marker was sent. If a topic of the same name was created
+  meanwhile, it may have records of the transaction, so the marker is written there too (decision 66).
+- A marker is not sent if its transaction no longer waits for it: the producer may have begun the next transaction.
 
 Source: Kafka's TransactionMarkerChannelManager.
 """
@@ -39,12 +39,12 @@ from barnabas.wire.messages.write_txn_markers import (
 
 log = logging.getLogger(__name__)
 
-# Markers of one request: at most some 30 KB, as a topic's name has at most 249 characters.
+# The most markers in one request. They take at most about 30 KB, because a topic's name has at most 249 characters.
 MOST_MARKERS = 100
 
 
 class Waiting(NamedTuple):
-    """A marker that is to be sent."""
+    """A marker that waits to be sent."""
 
     where: TopicPartition
     marker: Marker
@@ -71,7 +71,7 @@ class MarkerRouter:
         new_epoch: bool,
         wanted: Callable[[], bool],
     ) -> None:
-        """See `Markers`; `node` is the one that leads the partition."""
+        """See `Markers`; `node` leads the partition."""
         waiting = self._waiting.get(node)
         if waiting is None:
             waiting = self._waiting[node] = deque()
@@ -79,7 +79,7 @@ class MarkerRouter:
         waiting.append(Waiting(where, marker, new_epoch, self._partitions.topic_id(where[0]), done, wanted))
 
     async def _send(self, node: int, waiting: deque[Waiting]) -> None:
-        """Send to a node until nothing waits for it."""
+        """Send markers to a node until none waits for it."""
         while waiting:
             sent = list(self._next(node, waiting))
             if not sent:
@@ -96,7 +96,7 @@ class MarkerRouter:
         del self._waiting[node]
 
     def _next(self, node: int, waiting: deque[Waiting]) -> Iterator[Waiting]:
-        """What is sent next, of what is still to be sent there."""
+        """The next markers to send to a node. The others, whose partition it no longer leads, are answered."""
         for _ in range(min(MOST_MARKERS, len(waiting))):
             each = waiting.popleft()
             if not each.wanted():
@@ -107,7 +107,7 @@ class MarkerRouter:
                 self._answered(each, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _answered(self, each: Waiting, code: ErrorCode | None) -> None:
-        """Tell what became of a marker; None for one without an answer."""
+        """Report the result of a marker; `code` is None if the answer has none."""
         if not self._partitions.exists(*each.where):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif code is None:
@@ -118,7 +118,7 @@ class MarkerRouter:
 
 
 def _request(sent: list[Waiting]) -> WriteTxnMarkersRequest:
-    """The markers, each once with all its partitions."""
+    """A request with each marker once, for all its partitions."""
     by_marker: dict[tuple[Marker, bool], dict[str, list[int]]] = {}
     for each in sent:
         topic, index = each.where
@@ -141,7 +141,7 @@ def _request(sent: list[Waiting]) -> WriteTxnMarkersRequest:
 def _codes(
     request: WriteTxnMarkersRequest, answer: WriteTxnMarkersResponse
 ) -> dict[tuple[Marker, bool, TopicPartition], ErrorCode]:
-    """What an answer says of each marker in each partition: results stand in the order of what was asked."""
+    """The error code for each marker in each partition. The results in an answer have the order of the request."""
     found: dict[tuple[Marker, bool, TopicPartition], ErrorCode] = {}
     for asked, result in zip(request.markers, answer.markers, strict=False):
         if asked.producer_id != result.producer_id:

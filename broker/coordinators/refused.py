@@ -1,4 +1,4 @@
-"""What a client may not do with some of a request's topics: they are refused at once, the others take their way.
+"""Answers about topics that a client may not use: they are refused at once, and the other topics are processed.
 
 allowed, refused = split(request.topics, may)
 coordinator.commit(replace(request, topics=allowed), reply=RepliedWith([answer_of(each) for each in refused]))
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def split(asked: Sequence[T], may: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """What may be done, and what may not, each in its order."""
+    """The allowed items and the refused items, each in their original order."""
     allowed: list[T] = []
     refused: list[T] = []
     for each in asked:

@@ -1,4 +1,4 @@
-"""The transaction coordinator in the broker: its store on `__transaction_state`, its markers, its clock."""
+"""The transaction coordinator in the broker: its store on `__transaction_state`, its markers and its clock."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Done = Callable[[ErrorCode], None]
 
 
 def told_to_writer(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> ErrorCode:
-    """What the transaction coordinator says of a producer, as Produce and TxnOffsetCommit tell it.
+    """The error code of the transaction coordinator, as Produce and TxnOffsetCommit report it to the producer.
 
-    `knows_abortable`: the version knows TRANSACTION_ABORTABLE. `adds`: partitions are added by writing to them, so the
-    client knows that the transaction before may not be complete.
+    `knows_abortable`: the request's version knows TRANSACTION_ABORTABLE. `adds`: partitions are added by writing to
+    them, so the client knows that the previous transaction may be incomplete.
     """
     if error == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -47,7 +47,7 @@ def told_to_writer(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> Er
     return error
 
 
-# The coordinator cannot tell: producers come again after any error that says so.
+# Codes that mean that the coordinator cannot tell now: producers try again after each of them.
 _NOT_NOW = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -56,13 +56,13 @@ _NOT_NOW = (
 
 
 class MarkerWriter:
-    """Writes markers into this broker's partitions, and tells the group coordinator of those that end offsets."""
+    """Writes markers into the partitions led here. Tells the group coordinator of those that end offsets."""
 
     def __init__(self, partitions: Partitions, groups: Groups, clock: Clock) -> None:
         self._partitions, self._groups, self._clock = partitions, groups, clock
 
     def write(self, where: TopicPartition, marker: Marker, done: Done, *, new_epoch: bool) -> None:
-        """See `Markers`, but for a producer that has a higher epoch here: INVALID_PRODUCER_EPOCH."""
+        """See `Markers`, with one difference: INVALID_PRODUCER_EPOCH for a producer that has a higher epoch here."""
         try:
             vnode = self._partitions.led(*where)
         except KafkaError as error:
@@ -82,7 +82,7 @@ class MarkerWriter:
             done(error.code)
 
     def write_for_coordinator(self, where: TopicPartition, marker: Marker, done: Done, *, new_epoch: bool) -> None:
-        """As `write`, for a coordinator: it is done where a producer has a higher epoch and nothing open."""
+        """Like `write`, for a coordinator: a higher epoch of a producer without an open transaction is a success."""
 
         def written(error: ErrorCode) -> None:
             if error == ErrorCode.INVALID_PRODUCER_EPOCH and self._has_nothing_open(where, marker.producer_id):
@@ -101,7 +101,7 @@ class CoordinatorMarkers:
 
     def __init__(self, writer: MarkerWriter, partitions: Partitions) -> None:
         self._writer, self._partitions = writer, partitions
-        #: To other nodes; None where there are none.
+        #: Sends markers to other nodes; None if there are none.
         self.router: MarkerRouter | None = None
 
     def write(
@@ -123,7 +123,7 @@ class CoordinatorMarkers:
 
 
 class Transactions(Listener):
-    """All transactional ids of this broker; `coordinator` is what the APIs call."""
+    """All transactional ids of this broker. The APIs call `coordinator`."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Transactions(Listener):
         self._topics, self._producer_ids, self._workers = topics, producer_ids, workers
         self.markers = MarkerWriter(partitions, groups, clock)
         self._partitions, self._coordinator_markers = partitions, CoordinatorMarkers(self.markers, partitions)
-        #: Coordinators on other nodes; None where there are none.
+        #: Asks coordinators on other nodes; None if there are none.
         self.elsewhere: CoordinatorsElsewhere | None = None
         store = LogStore(
             lambda partition: partitions.get(TRANSACTIONS_TOPIC, partition),
@@ -166,7 +166,7 @@ class Transactions(Listener):
         )
 
     def connect(self, peers: Peers) -> None:
-        """There are other nodes, which lead partitions and coordinate transactions, too. Called before the start."""
+        """Use other nodes, which lead partitions and coordinate transactions too. Must be called before `start`."""
         self._coordinator_markers.router = MarkerRouter(peers, self._partitions, self._workers)
         patience = self.config.transaction_config().add_partitions_to_txn_retry_backoff_max_ms / 1000
         self.elsewhere = CoordinatorsElsewhere(
@@ -175,21 +175,21 @@ class Transactions(Listener):
 
     @property
     def verifies(self) -> bool:
-        """Whether a transactional batch is taken only for a partition that was added to the transaction."""
+        """Whether a transactional batch is accepted only if its partition was added to the transaction."""
         found: bool = self.config["transaction.partition.verification.enable"]
         return found
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Begin to load what is on disk, and the timers. Requests are answered meanwhile."""
+        """Start the timers and the load from disk. Requests are answered meanwhile."""
         await nursery.start(run_timers, self.coordinator.deadlines)
         self._loading.start(nursery)
 
     async def ready(self) -> None:
-        """Make `__transaction_state` if it is not there. Raises KafkaError if that fails."""
+        """Create `__transaction_state` if it does not exist. Raises KafkaError if that fails."""
         await self._topics.internal_topic(TRANSACTIONS_TOPIC)
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """Load `__transaction_state` when it is made, and forget all ids if it was deleted."""
+        """Load `__transaction_state` when it is created, and forget all ids when it is deleted."""
         self._loading.topic_changed(before, after)
 
     def _new_producer_id(self, given: Callable[[int | KafkaError], None]) -> None:

@@ -1,14 +1,15 @@
-"""Transactions that another node coordinates: what Produce and TxnOffsetCommit ask of it, and what holds afterwards.
+"""Verifies transactions that another node coordinates: the questions of Produce and TxnOffsetCommit to that node.
 
     begin: verifications in the partitions -> AddPartitionsToTxn to the coordinator -> each append checks its own -> end
 
-A client up to version 11 of Produce has added its partitions, and the coordinator is only asked whether that is so;
-later ones have them added (KIP-890). Nothing is asked for a partition where the transaction is open already.
+A client up to version 11 of Produce adds its partitions itself, so the coordinator is only asked whether it has done
+so. For later versions, the question adds them (KIP-890). A partition in which the transaction is already open needs no
+question.
 
-A node has one request of each kind at a time, which carries what all clients wait for. The coordinator answers at once
-that the transaction before is not complete (CONCURRENT_TRANSACTIONS): so nobody's request waits for the transaction of
-somebody else. It is asked again for as long as add.partitions.to.txn.retry.backoff.max.ms allows, and each time the
-verifications begin again: the marker of the transaction before has ended them.
+A node gets one request of each kind at a time, with the questions of all clients. If the previous transaction is not
+complete, the coordinator answers at once (CONCURRENT_TRANSACTIONS), so that no request waits for another client's
+transaction. The question is repeated for as long as add.partitions.to.txn.retry.backoff.max.ms allows. Each time, the
+verifications begin again, because the marker of the previous transaction has ended them.
 
 Source: KIP-890, Kafka's AddPartitionsToTxnManager.
 """
@@ -39,47 +40,47 @@ from barnabas.wire.messages.add_partitions_to_txn import (
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
-# Of one request to a coordinator; a single transaction may have more.
+# The most in one request to a coordinator. A single transaction may have more bytes.
 MOST_TRANSACTIONS, MOST_BYTES = 500, 64 << 10
-# How long a coordinator may take. Then clients are told to come again.
+# How long a coordinator may take to answer. After that, clients get an error that makes them try again.
 ANSWER_SECONDS = 30.0
-# Before a coordinator is asked again; each time it is twice as long.
+# The pause before a coordinator is asked again. It doubles each time.
 FIRST_PAUSE_SECONDS = 0.002
-# What may wait for coordinators, with the batches that wait with it.
+# The most bytes of questions and their batches that wait for coordinators.
 MOST_WAITING_BYTES = 64 << 20
-#: What a question takes beside its texts, and each partition of it; rounded up.
+#: The memory of a question without its texts, and of each of its partitions; rounded up.
 QUESTION_BYTES, PLACE_BYTES = 1_000, 500
-# What the coordinator has not got, this node has: the coordinator's image of the metadata is behind.
+# Codes for a partition that this node knows and the coordinator does not: the coordinator's image is behind.
 _BEHIND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
 class Verifying:
-    """The records of one request, of one producer, and the partitions where they would begin its transaction."""
+    """The records of one request from one producer, and the partitions in which they would begin its transaction."""
 
     __slots__ = ("_standing", "adds", "epoch", "places", "producer_id", "transactional_id")
 
     def __init__(self, transactional_id: str, producer_id: int, epoch: int, *, adds: bool) -> None:
-        """`adds`: the partitions are to be added to the transaction, and not only looked for."""
+        """If `adds`, the coordinator adds the partitions to the transaction; otherwise it only looks for them."""
         self.transactional_id, self.producer_id, self.epoch, self.adds = transactional_id, producer_id, epoch, adds
-        #: Where it would begin.
+        #: The partitions in which the transaction would begin.
         self.places: dict[TopicPartition, Vnode] = {}
         self._standing: dict[Vnode, Verification] = {}
 
     def want(self, vnode: Vnode, sequence: int = -1) -> None:
-        """There are records for a partition. Raises KafkaError if its log cannot be used."""
+        """Note that there are records for a partition. Raises KafkaError if its log cannot be used."""
         if vnode not in self._standing and not vnode.in_transaction(self.producer_id, self.epoch):
             self.places[vnode.topic, vnode.partition] = vnode
             self._standing[vnode] = Verification(self.transactional_id, self.producer_id, self.epoch, sequence)
 
     def begin(self) -> None:
-        """The coordinator is about to be asked, perhaps again: what a marker has ended stands again."""
+        """Called before each question to the coordinator: begin the verifications again that a marker has ended."""
         for vnode, verification in self._standing.items():
-            with suppress(KafkaError):  # the log cannot be used any more: the append will say why
+            with suppress(KafkaError):  # the log is no longer usable: the append will say why
                 vnode.begin_verification(verification)
 
     @property
     def stands(self) -> bool:
-        """Whether no marker has come since in any of the partitions."""
+        """Whether no marker has ended a verification since it began."""
         try:
             for vnode in self._standing:
                 self.check(vnode, self.producer_id, self.epoch)
@@ -88,9 +89,9 @@ class Verifying:
         return True
 
     def check(self, vnode: Vnode, producer_id: int, epoch: int) -> None:
-        """Whether records may be appended to a partition now, in the same turn. Raises KafkaError."""
+        """Check that records may be appended to a partition now, without a checkpoint in between. Raises KafkaError."""
         if (producer_id, epoch) != (self.producer_id, self.epoch):
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request has records of one producer")
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request may have records of only one producer")
         if vnode.in_transaction(producer_id, epoch):
             return
         standing = self._standing.get(vnode)
@@ -99,18 +100,18 @@ class Verifying:
         vnode.check_verification(standing)
 
     def end(self) -> None:
-        """All is appended, or refused."""
+        """Called when everything is appended or refused."""
         for vnode, standing in self._standing.items():
             vnode.end_verification(standing)
 
 
 class Question:
-    """What one request waits for."""
+    """A question to a coordinator, for which one request waits."""
 
     __slots__ = ("answered", "client", "pause", "until", "verifying", "weight")
 
     def __init__(self, verifying: Verifying, client: str, weight: int, answered: Callable[[Codes], None]) -> None:
-        """`weight` is what the request keeps meanwhile, in bytes. `answered` hears of every partition, once."""
+        """`weight` is the memory of the request, in bytes. `answered` is called once, with every partition."""
         self.verifying, self.client, self.answered = verifying, client, answered
         self.weight = weight + len(verifying.transactional_id) + QUESTION_BYTES + PLACE_BYTES * len(verifying.places)
         self.pause = FIRST_PAUSE_SECONDS
@@ -128,18 +129,18 @@ class CoordinatorsElsewhere:
         workers: Workers,
         patience_seconds: float,
     ) -> None:
-        """`partition_of` says in which partition of `__transaction_state` a transactional id is."""
+        """`partition_of` gives the partition of `__transaction_state` for a transactional id."""
         self._peers, self._partitions, self._workers = peers, partitions, workers
         self._partition_of, self._patience = partition_of, patience_seconds
         self._shares = Shares(MOST_WAITING_BYTES)
         self._waiting: dict[tuple[int, bool], deque[Question]] = {}
 
     def node_of(self, transactional_id: str) -> int | None:
-        """The node that coordinates a transactional id; None if this one does, or nobody."""
+        """The node that coordinates a transactional id; None if this node does, or no node."""
         return self._partitions.elsewhere(TRANSACTIONS_TOPIC, self._partition_of(transactional_id))
 
     def ask(self, question: Question) -> None:
-        """Ask, together with what others ask."""
+        """Ask, in one request with the questions of others."""
         if question.weight > self._shares.spare(question.client):
             question.answered(dict.fromkeys(question.verifying.places, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
@@ -149,7 +150,7 @@ class CoordinatorsElsewhere:
 
     def _put(self, question: Question) -> None:
         node = self.node_of(question.verifying.transactional_id)
-        if node is None:  # it has moved, perhaps here: the client comes again, and is told then
+        if node is None:  # it has moved, perhaps to this node: the client tries again and then learns where
             self._end(question, dict.fromkeys(question.verifying.places, ErrorCode.NOT_COORDINATOR))
             return
         key = node, question.verifying.adds
@@ -160,7 +161,7 @@ class CoordinatorsElsewhere:
         waiting.append(question)
 
     async def _send(self, key: tuple[int, bool], waiting: deque[Question]) -> None:
-        """Ask a node until nothing waits for it."""
+        """Ask a node until no question waits for it."""
         while waiting:
             asked = _next(waiting)
             for each in asked:
@@ -202,7 +203,7 @@ class CoordinatorsElsewhere:
 
 
 def _next(waiting: deque[Question]) -> list[Question]:
-    """What is asked next in one request."""
+    """The questions for the next request."""
     found: list[Question] = []
     size = 0
     while waiting and len(found) < MOST_TRANSACTIONS:

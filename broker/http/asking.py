@@ -1,12 +1,12 @@
-"""A visitor as a client in memory: requests of Kafka go to the broker's own handlers, without a socket.
+"""A visitor as a client in memory: Kafka requests go to the broker's own handlers, without a socket.
 
     asker = Asker(broker, visitor)
     answer = await asker.ask(MetadataRequest(topics=None))
 
-So there is one place that says what somebody may see and change, how a setting is checked, and what an error is: the
-handlers', with the table of rights. A handler knows its client by `Context.connection`; here that is the asker, which
-has what handlers look at. Requests follow each other, so their order is that of a connection. Other nodes are asked for
-what they have, in the visitor's name (`routing`).
+So the same code as for other clients decides what a visitor may see and change, checks settings and reports errors: the
+handlers, with the table of rights. A handler knows its client by `Context.connection`. Here this is the asker, which
+has the attributes that handlers use. Requests follow each other as on a connection, so they keep its order. Other nodes
+are asked for their data on behalf of the visitor (`routing`).
 
 Source: decision 58.
 """
@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
 
 CLIENT_ID = "barnabas-console"
-#: The longest that an answer is held back from somebody who is over a quota.
+#: The longest time that an answer is delayed for a visitor who is over a quota.
 MOST_THROTTLE_SECONDS = 30.0
-#: How long another node may take to answer.
+#: How long to wait for the answer of another node.
 NODE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """What the console has of the broker."""
+    """The parts of the broker that the console uses."""
 
     config: BrokerConfig
     identity: Identity
@@ -80,7 +80,7 @@ class Broker:
 
 
 class Asker:
-    """One visitor, for as long as one request over HTTP is answered. Handlers take it for a connection."""
+    """One visitor, during one HTTP request. Handlers use it as a connection."""
 
     def __init__(self, broker: Broker, who: Visitor) -> None:
         listener = broker.identity.local_listener
@@ -98,25 +98,25 @@ class Asker:
 
     @property
     def authorizer(self) -> object:
-        """Who decides what the visitor may do."""
+        """The authorizer that decides what the visitor may do; None if there is none."""
         return self._broker.owners.authorizer
 
     def throttle(self, seconds: float) -> None:
-        """The visitor is over a quota."""
+        """Delay the answer, because the visitor is over a quota."""
         self._throttled = max(self._throttled, seconds)
 
     def may(self, right: Right, name: str = CLUSTER_NAME) -> bool:
-        """Whether the visitor has a right: where something is shown that no API tells, or a view has a part that not
-        everybody may see. That is not logged: it is the view that asks, and not the visitor."""
+        """Whether the visitor has a right. For data that no API reports, and for parts of a view that not everybody may
+        see. A denial is not logged, because the view asks on its own."""
         authorizer = self._broker.owners.authorizer
         return authorizer is None or authorizer.allows(
             self.principal, self.host, right, name, api="Console", quiet=True
         )
 
     async def ask(self, request: Message, version: int | None = None) -> Any:
-        """The answer to a request, in the last version of its API unless told otherwise.
+        """Send a request and return the answer. `version` is the API's last one by default.
 
-        Raises Refused if another node has what it is about, and does not answer.
+        Raises Refused if another node has the data and does not answer.
         """
         key = request.__wire__.key
         endpoint = self._broker.handlers.find(key, APIS[key].versions.last if version is None else version)
@@ -174,21 +174,21 @@ class Asker:
                 told = await peers.ask(node, envelope_of(endpoint.api, endpoint.version, request, sender))
             answer = answer_in(told, endpoint.api, endpoint.version)
         except (Unreachable, ProtocolError, trio.TooSlowError):
-            why = f"node {node}, which has some of this, does not answer: try again when all nodes serve"
+            why = f"node {node}, which has part of the data, does not answer: try again when all nodes serve"
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, why) from None
         self.throttle(getattr(answer, "throttle_time_ms", 0) / 1000)
         return answer
 
 
 async def _wait_if_empty(request: Message, told: FetchResponse) -> None:
-    """Other nodes have nothing new: whoever asks again at once should not."""
+    """Other nodes do not wait for new records, so wait here before the visitor's client asks again."""
     assert isinstance(request, FetchRequest)
     if request.max_wait_ms and not any(part.records for topic in told.responses for part in topic.partitions):
         await trio.sleep(min(request.max_wait_ms, SHARED_WAIT_MS) / 1000)
 
 
 def _size(request: Message) -> int:
-    """Bytes of record batches in a request."""
+    """The bytes of record batches in a request."""
     return sum(
         len(part.records or b"") for topic in getattr(request, "topic_data", ()) for part in topic.partition_data
     )
@@ -202,7 +202,7 @@ _STATUS = {
 
 
 def check(code: int, what: str, message: str | None = None) -> None:
-    """Raises Refused for an answer with an error code; `what` says of what."""
+    """Raises Refused for an error code. `what` names the thing that the answer is about."""
     if code == ErrorCode.NONE:
         return
     known = ErrorCode(code)

@@ -1,10 +1,10 @@
-"""The web console: who answers which path below /console/ and /api/.
+"""The web console: the view for each path below /console/ and /api/.
 
 /console/...   files of the page
-/api/...       what it shows, in JSON; each view is a function in `views/`, called as the visitor
+/api/...       its data, in JSON; each view is a function in `views/`, called on behalf of the visitor
 
-Changes are POST, and only there where `barnabas.http.console.writes` is set. What is refused is one line with Kafka's
-code in it.
+Changes are POST requests. They are allowed only if `barnabas.http.console.writes` is set. A refusal is one line that
+contains Kafka's error code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ View = Callable[[Asker, Request], Awaitable[Response]]
 
 
 class Console:
-    """Of one broker, from when it serves on."""
+    """The console of one broker, made when the broker serves."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -57,7 +57,7 @@ class Console:
         }
 
     async def answer(self, request: Request) -> Response | None:
-        """The answer to a request that has been let in; None if there is nothing at its path. Raises Refused."""
+        """The answer to an admitted request; None if there is nothing at its path. Raises Refused."""
         if request.path.startswith("/console/"):
             return pages.page(request)
         path = request.path.removeprefix("/api/")

@@ -1,15 +1,14 @@
-"""The HTTP listener of a broker: from its socket to who answers which path.
+"""The HTTP listener of a broker: its socket, and the handler of each path.
 
-/healthz   the event loop turns                                    everybody
+/healthz   the event loop runs                                     everybody
 /readyz    clients of Kafka's protocol are served, and can write   everybody
-/metrics   what this node measures of itself                       who may describe the cluster
-           with ?nodes=all, what all nodes measure                 the same
-/api/trace requests as they come, one on a line                    the same
-/api/...   sessions here; all else is the console's                who has logged in, where clients log in
-/console/  the page, which holds nothing of the broker             everybody
+/metrics   the metrics of this node; with ?nodes=all, of all       who may describe the cluster
+/api/trace requests as they arrive, one on each line               who may describe the cluster
+/api/...   sessions; all others belong to the console              who has logged in, if clients have to
+/console/  the console's page, without any data of the broker      everybody
 
-It listens from the start on, also while a recovery goes on, which `/readyz` tells. Beyond the machine itself it listens
-only with TLS and logins, unless the operator says that the network is to be trusted.
+It listens from the beginning of a start. During a recovery, `/readyz` reports that. Without TLS and logins, it listens
+only on the machine itself, unless the operator declares the network to be trusted.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import Listener
 from barnabas.wire.acls import CLUSTER_NAME
 
-#: Paths that say nothing of the broker.
+#: Paths that reveal nothing about the broker.
 OPEN = ("/healthz", "/readyz", "/console/", "/api/session", "/api/login")
 
 
 class HttpListener:
-    """`bind` takes the port, `run` serves; `ready` says that the broker does."""
+    """Call `bind` to bind the port, `run` to serve, and `ready` when the broker serves."""
 
     def __init__(self, config: BrokerConfig, log: EventLog, tls: TlsListeners, metrics: Metrics) -> None:
         self._config, self._log, self._tls, self._metrics = config, log, tls, metrics
@@ -65,26 +64,26 @@ class HttpListener:
         self._console: Any = None
         self._sockets: list[socket.socket] = []
         self._authorizer: Authorizer | None = None
-        #: What is missing until clients are served; empty when they are.
+        #: Why clients are not served yet; empty when they are.
         self.missing = "the broker starts"
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def bind(self) -> None:
-        """Take the port. Raises ConfigError: it is in use, or strangers could come in."""
+        """Bind the port. Raises ConfigError if it is in use, or if strangers could connect."""
         self._check_reach()
         self._sockets = listening.bind_one(self.listener, self._config)
         self.port: int = self._sockets[0].getsockname()[1]
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds it."""
+        """The URL for a browser on this machine."""
         host = self.listener.host
         shown = "localhost" if host in ("", "::", "0.0.0.0") else f"[{host}]" if ":" in host else host
         return f"{'https' if self.listener.protocol.is_encrypted else 'http'}://{shown}:{self.port}/"
 
     def close(self) -> None:
-        """Let go of the port."""
+        """Release the port."""
         for sock in self._sockets:
             sock.close()
 
@@ -108,7 +107,7 @@ class HttpListener:
         while True:
             try:
                 stream = await listener.accept()
-            except OSError:  # no descriptor is free: no event tells when one is
+            except OSError:  # too many open files: there is no event for a free descriptor
                 await trio.sleep(0.1)
                 continue
             nursery.start_soon(self._serve, stream)
@@ -116,14 +115,14 @@ class HttpListener:
     async def _serve(self, stream: trio.SocketStream) -> None:
         context: ssl.SSLContext | None = None
         if self.listener.protocol.is_encrypted:
-            if self.missing:  # its certificates are read with the metadata
+            if self.missing:  # the certificates are read together with the metadata
                 await trio.aclose_forcefully(stream)
                 return
             context = self._tls.terms(self.listener.name).context
         await self._server.serve(stream, context)
 
     def ready(self, parts: Parts, authorizer: Authorizer | None, peers: Peers | None) -> None:
-        """The broker serves: its parts are there, and the other nodes, if any."""
+        """Called when the broker serves: its parts exist, and the other nodes, if any."""
         self._authorizer = authorizer
         parts.make(Routing).peers = peers
         self._of_nodes = MetricsOfNodes(parts.find(MetadataImage), self._metrics, peers)
@@ -133,13 +132,13 @@ class HttpListener:
         self.missing = ""
 
     def recovering(self, done: int, total: int) -> None:
-        """How far the recovery is."""
+        """Note how far the recovery is."""
         self.missing = f"recovering: {done} of {total} partitions"
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
     async def admit(self, head: Head) -> Visitor:
-        """Who asks. Raises Refused."""
+        """The visitor who sends a request. Raises Refused."""
         visitors = self._visitors
         if visitors is None:
             if head.path in ("/healthz", "/readyz"):
@@ -185,16 +184,16 @@ class HttpListener:
         return Response(503, f"{problem}\n".encode(), TEXT) if problem else Response(200, b"ready\n", TEXT)
 
     async def _trace(self, request: Request) -> Response:
-        """Requests as they come, one on a line, until the visitor leaves."""
+        """Requests as they arrive, one on each line, until the visitor leaves."""
         self._check_may_describe(request)
         traces = self._metrics.requests.traces
         if traces.is_full:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "as many look at requests as may: end another trace")
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many traces are running: end another one first")
         wanted = Filter(**{name: request.query.get(name, "") for name in Filter.__struct_fields__})
         return Response(200, traces.watch(wanted), "application/x-ndjson")
 
     def _check_may_describe(self, request: Request) -> None:
-        """Raises Refused."""
+        """Raises Refused if the visitor may not describe the cluster."""
         authorizer, who = self._authorizer, request.who
         if authorizer is not None and not authorizer.allows(
             who.principal, who.host, DESCRIBE_CLUSTER, CLUSTER_NAME, api="Metrics"
@@ -217,7 +216,7 @@ class HttpListener:
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     async def _session(self, request: Request) -> Response:
-        """Who the visitor is, and the token for changes; `csrf` is empty for somebody who has yet to log in."""
+        """The visitor, and the token for changes. `csrf` is empty for a visitor who must log in first."""
         assert self._visitors is not None
         told = {"principal": str(request.who.principal), "csrf": request.who.csrf, "log_in": self._visitors.log_in}
         return json_answer(told)
@@ -247,7 +246,7 @@ class _Login(msgspec.Struct):
 
 
 def _console(parts: Parts) -> Any:
-    """The console, if this broker has one."""
+    """The console, if it is installed."""
     try:
         console = importlib.import_module("barnabas.broker.http.console")
     except ModuleNotFoundError:
@@ -265,7 +264,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _cannot_write(folder: Path) -> str:
-    """Why the data directory takes no records; empty if it does. For a thread."""
+    """Why the data directory cannot be written; empty if it can. For a thread."""
     try:
         if not os.access(folder, os.W_OK):
             return f"the data directory {folder} cannot be written"

@@ -1,4 +1,4 @@
-"""A request, its answer, and who asks. Plain values."""
+"""A request, its answer, and the visitor who asks. Plain values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks. `csrf` is the token that a change has to send in its header `x-csrf-token`."""
+    """The sender of a request. A change has to send the token `csrf` in the header `x-csrf-token`."""
 
     principal: Principal
     host: str
@@ -25,7 +25,7 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request whose body has come. Names of headers are in small letters; of a query, the first value counts."""
+    """A complete request. Header names are in lower case. If a query parameter repeats, its first value counts."""
 
     method: str
     path: str
@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer. A body that is a generator is sent as it comes, for as long as the client listens."""
+    """An answer. If the body is a generator, its parts are sent as they arrive, until the client leaves."""
 
     status: int = 200
     body: bytes | AsyncGenerator[bytes, None] = b""
@@ -46,17 +46,17 @@ class Response:
 
 
 def json_answer(value: object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """An answer that is a value in JSON."""
+    """An answer with a value as JSON."""
     return Response(status, msgspec.json.encode(value), JSON, headers)
 
 
 def refusal(status: int, why: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """An answer that says why there is none."""
+    """An answer that says why a request is refused."""
     return json_answer({"error": why}, status, headers)
 
 
 class Refused(Exception):
-    """A request that is not answered as it asks; `response` says why."""
+    """The request is refused; `response` says why."""
 
     def __init__(self, status: HTTPStatus | int, why: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(why)

@@ -27,7 +27,7 @@ class MetricsOfNodes:
         self._shared = Shared()
 
     async def render(self, accept: str) -> tuple[bytes, str]:
-        """Raises OSError."""
+        """Ask all nodes for their metrics, and merge the texts. Raises OSError."""
         text, content_type = await self._own.render(accept)
         return await self._shared.made(content_type, lambda: self._page(text, content_type)), content_type
 

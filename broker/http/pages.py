@@ -1,4 +1,4 @@
-"""The files of the page: read once, at the first request, and sent with a tag, so that a browser asks for each once.
+"""The files of the console's page. They are read once, and sent with an ETag, so a browser loads each one only once.
 
 Source: RFC 9110, 13 (ETag, If-None-Match).
 """
@@ -21,7 +21,7 @@ _TYPES = {
 
 
 class File(NamedTuple):
-    """A file as it is sent."""
+    """A file in the form in which it is sent."""
 
     body: bytes
     content_type: str
@@ -30,7 +30,7 @@ class File(NamedTuple):
 
 @cache
 def files() -> dict[str, File]:
-    """All files by name."""
+    """All files, by name."""
     found: dict[str, File] = {}
     for each in resources.files("barnabas.broker.http").joinpath("static").iterdir():
         kind = _TYPES.get(each.name.rpartition(".")[2])
@@ -41,7 +41,7 @@ def files() -> dict[str, File]:
 
 
 def page(request: Request) -> Response | None:
-    """The file that a path below /console/ names, None if there is none."""
+    """The file for a path below /console/; None if there is none."""
     found = files().get(request.path.removeprefix("/console/") or "index.html")
     if found is None or request.method not in ("GET", "HEAD"):
         return None

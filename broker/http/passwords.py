@@ -1,7 +1,7 @@
-"""Names and passwords of the broker's own users: those of PLAIN, and those who have a SCRAM credential.
+"""Names and passwords of the broker's own users: those of PLAIN, and those with a SCRAM credential.
 
-To check a password against a credential takes some milliseconds of CPU. So one thread does that, for clients in turn.
-What is found is a `Proof`: it says later whether the user, and what was proved, are still there.
+To check a password against a SCRAM credential takes some milliseconds of CPU. So one thread does it, for one client
+after the other. The result is a `Proof`, which can later tell whether the user and the password are still valid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAIN = "PLAIN"
 
 
 class Proof(NamedTuple):
-    """Who has proved it, and what was proved: the password of PLAIN, or a credential."""
+    """A user, and what the user has proved to know: the password of PLAIN, or a credential."""
 
     principal: Principal
     mechanism: str
@@ -32,7 +32,7 @@ class Proof(NamedTuple):
 
 
 class Passwords:
-    """`check` looks a name and password up."""
+    """Checks names and passwords."""
 
     def __init__(self, config: BrokerConfig, metadata: MetadataImage) -> None:
         self._config, self._metadata = config, metadata
@@ -40,11 +40,11 @@ class Passwords:
 
     @property
     def are_asked_for(self) -> bool:
-        """Whether clients of this broker log in at all."""
+        """Whether clients of this broker have to log in on any listener."""
         return any(each.protocol.has_sasl for each in self._config.listeners)
 
     async def check(self, client: str, name: str, password: str) -> Proof | None:
-        """Who that is; None if there is no such user, or the password is another one. `client` is whose turn it is."""
+        """The user; None if there is no such user, or the password is wrong. Each `client` gets its turn."""
         if not name or not password:
             return None
         known = self._plain().get(name)
@@ -56,18 +56,18 @@ class Passwords:
                 fits = await self._thread.run(client, partial(_fits, mechanism, credential, password))
                 return Proof(Principal("User", name), mechanism, credential) if fits else None
         nobody = decoy(SCRAM[0], name, self._metadata.credentials.usual(SCRAM[0]))
-        await self._thread.run(client, partial(_fits, SCRAM[0], nobody, password))  # it takes as long as for somebody
+        await self._thread.run(client, partial(_fits, SCRAM[0], nobody, password))  # as long as for an existing user
         return None
 
     def holds(self, proof: Proof) -> bool:
-        """Whether the user still is one, with that password."""
+        """Whether the user still exists, with that password."""
         name = proof.principal.name
         if proof.mechanism == PLAIN:
             return self._plain().get(name) == proof.what
         return self._metadata.credentials.find(name, proof.mechanism) == proof.what
 
     def _plain(self) -> dict[str, bytes]:
-        """All users of PLAIN, on whichever listener."""
+        """All users of PLAIN, on all listeners."""
         found: dict[str, bytes] = {}
         for listener in self._config.listeners:
             if listener.protocol.has_sasl and PLAIN in self._config.of(listener.name, "sasl.enabled.mechanisms"):

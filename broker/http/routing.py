@@ -1,10 +1,10 @@
-"""Which nodes have what a visitor asks about: so one page shows all nodes, whichever serves it.
+"""Finds the nodes that have the data a visitor asks for, so that the page of any node shows all nodes.
 
     by partition     Fetch, ListOffsets, Produce               the leaders
     by group or id   groups, their offsets, transactions       their coordinators
     lists            groups, transactions, log directories     every node
 
-A request is cut into one for each node, and the answers are joined. Where there is one node, nothing is cut.
+A request is split into one for each node, and the answers are joined. With a single node, nothing is split.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from barnabas.wire.messages.offset_fetch import OffsetFetchRequest
 from barnabas.wire.messages.produce import ProduceRequest
 from barnabas.wire.types import Message, replace
 
-#: A fetch of what other nodes have waits no longer than this, and it waits here: there are few connections to a node,
-#: and changes of the metadata need them, too.
+#: The longest wait of a fetch from other nodes. It waits on this node: there are few connections to a node, and changes
+#: of the metadata need them too.
 SHARED_WAIT_MS = 250
 
 
 class ByPartition(NamedTuple):
-    """Where a request names its topics and partitions, and where the answer has its topics."""
+    """The fields of a request with its topics and partitions, and the answer's field with the topics."""
 
     topics: str
     name: str
@@ -48,7 +48,7 @@ class ByPartition(NamedTuple):
 
 
 class ByKey(NamedTuple):
-    """Where a request names groups or transactional ids, and where the answer has them."""
+    """The field of a request with groups or transactional ids, and the answer's field with them."""
 
     keys: str
     key: Callable[[Any], str]
@@ -68,7 +68,7 @@ _BY_GROUP: Mapping[type[Message], ByKey] = {
 _BY_TRANSACTION: Mapping[type[Message], ByKey] = {
     DescribeTransactionsRequest: ByKey("transactional_ids", str, "transaction_states"),
 }
-#: What every node has its own of, and where the answer has it.
+#: Requests about data that each node has its own of, and the answer's field with it.
 _OF_ALL: Mapping[type[Message], str] = {
     ListGroupsRequest: "groups",
     ListTransactionsRequest: "transaction_states",
@@ -77,18 +77,18 @@ _OF_ALL: Mapping[type[Message], str] = {
 
 
 class Routing:
-    """Of one node."""
+    """Splits the requests of one node."""
 
     def __init__(
         self, metadata: MetadataImage, partitions: Partitions, groups: Groups, transactions: Transactions
     ) -> None:
         self._metadata, self._partitions, self._groups, self._transactions = metadata, partitions, groups, transactions
-        #: The other nodes; None where there are none.
+        #: The other nodes; None if there are none.
         self.peers: Peers | None = None
 
     @property
     def here(self) -> int:
-        """This node."""
+        """The id of this node."""
         return self._metadata.node_id
 
     def split(self, request: Message) -> dict[int, Message]:
@@ -145,7 +145,7 @@ def _by_key(request: Message, where: ByKey, node_of: Callable[[str], int]) -> di
 
 
 def joined(request: Message, answers: Sequence[Message]) -> Message:
-    """The answers of several nodes as one; it has an error if one of them has."""
+    """The answers of several nodes as one. It has an error if one of them has."""
     if len(answers) == 1:
         return answers[0]
     kind = type(request)
@@ -160,7 +160,7 @@ def joined(request: Message, answers: Sequence[Message]) -> Message:
 
 
 def _by_path(found: Sequence[DescribeLogDirsResult]) -> list[DescribeLogDirsResult]:
-    """Nodes of one machine have one directory: each tells what it leads in it."""
+    """Nodes on one machine share a directory, and each reports the partitions that it leads: join them."""
     dirs: dict[str, DescribeLogDirsResult] = {}
     for each in found:
         known = dirs.get(each.log_dir)

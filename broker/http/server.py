@@ -1,10 +1,10 @@
-"""HTTP/1.1 on trio, with h11 for the protocol: requests in, answers out, one after the other on each connection.
+"""HTTP/1.1 on trio, with h11 for the protocol: each connection answers one request after the other.
 
-A client is a stranger. A head has at most `MOST_HEAD` bytes, a body `MOST_BODY`; bodies that are larger than a form
-come in for at most `BODIES` requests at a time, and only for a visitor who may ask at all. There are at most
-`MOST_CONNECTIONS` connections: a further one takes the place of the one that has been idle for longest, of the address
-that has most. So a connection that is held open costs nobody else. What costs a client its connection is that it is in
-the way, or stands still inside a request.
+Clients are not trusted. A head has at most `MOST_HEAD` bytes, a body at most `MOST_BODY`. Bodies larger than a form are
+received for at most `BODIES` requests at a time, and only from visitors who may ask at all. There are at most
+`MOST_CONNECTIONS` connections. A further one replaces a connection of the address that has the most: the one that has
+been idle for longest. So connections that are held open do not keep others out. A client loses its connection only if
+it is replaced in this way, or if it stops in the middle of a request.
 
 Source: RFC 9112; decision 57.
 """
@@ -26,18 +26,18 @@ from barnabas.broker.log import EventLog
 
 MOST_CONNECTIONS = 128
 MOST_HEAD = 16 << 10
-#: A record of the largest usual size, in base64.
+#: Enough for a record of the largest usual size, in base64.
 MOST_BODY = 2 << 20
 SMALL_BODY = 16 << 10
 BODIES = 4
-# How long a client may stand still inside a request, or with an answer that it does not read.
+# How long a client may pause inside a request, or leave an answer unread.
 PATIENCE_SECONDS = 30.0
 _RECEIVE = 64 << 10
 
-#: What tells that a client is gone, or stands still.
+#: Errors that mean that a client has left, or has paused for too long.
 GONE = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ssl.SSLError, OSError)
 
-#: Sent with every answer: no page of another site shows, frames or runs any of this.
+#: Sent with every answer: no page of another site may show, frame or run any of this.
 GUARDS = (
     ("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"),
     ("X-Content-Type-Options", "nosniff"),
@@ -49,17 +49,17 @@ GUARDS = (
 
 
 class Site(Protocol):
-    """Who answers."""
+    """Answers requests."""
 
     async def admit(self, head: Head) -> Visitor:
-        """Who asks, before a body is read. Raises Refused."""
+        """The visitor, before the body is read. Raises Refused."""
 
     async def answer(self, request: Request) -> Response:
-        """The answer. Raises Refused."""
+        """Answer a complete request. Raises Refused."""
 
 
 class Head:
-    """A request before its body has come. `host` is the client's address."""
+    """A request before its body has arrived. `host` is the client's address."""
 
     __slots__ = ("headers", "host", "is_encrypted", "method", "path", "query")
 
@@ -75,18 +75,18 @@ class Head:
 
 
 class Server:
-    """All connections of the listener. `serve` is called for each, as a task of its own."""
+    """All connections of the listener. Each one is a task that calls `serve`."""
 
     def __init__(self, site: Site, log: EventLog) -> None:
         self._site, self._log = site, log
-        self._connections: dict[_Connection, None] = {}  # the one that has been idle for longest first
+        self._connections: dict[_Connection, None] = {}  # in the order of use, the longest idle first
         self.bodies = trio.CapacityLimiter(BODIES)
 
     def __len__(self) -> int:
         return len(self._connections)
 
     async def serve(self, stream: trio.SocketStream, context: ssl.SSLContext | None) -> None:
-        """Answer requests until the client leaves or has to."""
+        """Answer requests until the client leaves or is disconnected."""
         host = str(stream.socket.getpeername()[0])
         outer: trio.abc.Stream = stream
         if context is not None:
@@ -98,7 +98,7 @@ class Server:
             with connection.scope:
                 await connection.run()
         except GONE:
-            pass  # the client is gone, or stood still
+            pass  # the client has left, or has paused for too long
         except Exception as error:
             self._log.exception("http.failed", error, client=host)
         finally:
@@ -108,7 +108,7 @@ class Server:
                 await trio.aclose_forcefully(outer)
 
     def used(self, connection: _Connection) -> None:
-        """It has had a request: the others have been idle for longer."""
+        """Note that a connection has got a request, so the others have been idle for longer."""
         if connection in self._connections:
             del self._connections[connection]
             self._connections[connection] = None
@@ -124,7 +124,7 @@ class Server:
 
 
 class _Connection:
-    """One connection: request after request."""
+    """One connection, with one request after the other."""
 
     def __init__(self, server: Server, site: Site, stream: trio.abc.Stream, host: str, *, is_encrypted: bool) -> None:
         self.host, self.scope = host, trio.CancelScope()
@@ -144,14 +144,14 @@ class _Connection:
                 except Refused as error:
                     response = error.response
                     if self._http.their_state is h11.SEND_BODY:
-                        self._http.next_event()  # where there is no body, the next request may follow
+                        self._http.next_event()  # if the request has no body, the next request may follow
                 await self._send(response, is_head=head.method == "HEAD")
             except (h11.RemoteProtocolError, ValueError) as error:
                 if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                     await self._send(refusal(getattr(error, "error_status_hint", 400), "not a request of HTTP/1.1"))
                 return
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-                return  # what is left of a body would be read as the next request
+                return  # the rest of a body would be read as the next request
             self._http.start_next_cycle()
 
     async def _answer(self, head: Head) -> Response:
@@ -185,7 +185,7 @@ class _Connection:
                 raise trio.BrokenResourceError
 
     async def _next(self, patience: float) -> Any:
-        """The next event. Between two requests a client may wait as long as it likes, inside one it may not."""
+        """The next event. A client may wait without limit between two requests, but not inside one."""
         while True:
             event = self._http.next_event()
             if event is not h11.NEED_DATA:
@@ -211,13 +211,13 @@ class _Connection:
         await self._out(self._http.send(h11.EndOfMessage()))
 
     async def _send_parts(self, parts: AsyncGenerator[bytes, None]) -> None:
-        """Send parts as they come. Raises BrokenResourceError when the client leaves before they end."""
+        """Send parts as they arrive. Raises BrokenResourceError if the client leaves before the end."""
         has_left = False
 
         async def watch(scope: trio.CancelScope) -> None:
             nonlocal has_left
             with contextlib.suppress(*GONE):
-                await self._stream.receive_some(1)  # its end: nobody sends a second request behind one of these
+                await self._stream.receive_some(1)  # the client has left: it sends no further request here
             has_left = True
             scope.cancel()
 

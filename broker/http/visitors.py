@@ -1,11 +1,12 @@
-"""Who asks over HTTP, and whether a page of another site makes a browser ask.
+"""Who sends a request over HTTP, and whether a page of another site made the browser send it.
 
-- The Host header must be an address, `localhost`, or a name in `barnabas.http.hosts`: a page whose name somebody lets
-  point at this machine (DNS rebinding) has another one.
-- A change must have the visitor's token in `x-csrf-token`, which a page of another site cannot read, and if there is an
-  Origin, it must be this site's.
-- Where clients log in, so do visitors: machines with HTTP Basic, people with a form, which gives a cookie. A session
-  ends with the password that began it, after a day, when there are too many, and with the broker.
+- The Host header must be an address, `localhost`, or a name in `barnabas.http.hosts`. This stops DNS rebinding, where a
+  page of another site has a name that points to this machine.
+- A change must have the visitor's token in `x-csrf-token`, which a page of another site cannot read. If there is an
+  Origin header, it must be this site's.
+- If clients have to log in, so do visitors: programs with HTTP Basic, people with a form, which sets a cookie. A
+session
+  ends when its password changes, after a day, when there are too many sessions, and with the broker.
 
 Source: RFC 7617 (Basic), RFC 6265 (cookies), the Fetch standard (Origin).
 """
@@ -36,12 +37,12 @@ COOKIE = "barnabas-session"
 MOST_SESSIONS = 1000
 SESSION_SECONDS = 24 * 3600.0
 CSRF_HEADER = "x-csrf-token"
-#: The mechanism of a login here, and the listener, as the log of logins has them.
+#: The mechanism and the listener of HTTP logins in the log of logins.
 MECHANISM, LISTENER = "HTTP", "HTTP"
 
 
 class Session(NamedTuple):
-    """Of somebody who has logged in with the form; `since` in seconds of trio's clock."""
+    """A login with the form. `since` is in seconds of trio's clock."""
 
     proof: Proof
     csrf: str
@@ -49,34 +50,34 @@ class Session(NamedTuple):
 
 
 class Visitors:
-    """Who asks, by the head of a request."""
+    """Finds out who sends a request, from its head."""
 
     def __init__(self, config: BrokerConfig, passwords: Passwords, audit: Audit) -> None:
         self._config, self._passwords, self._audit = config, passwords, audit
-        self._sessions: OrderedDict[str, Session] = OrderedDict()  # the one used last stands last
-        #: Of visitors without a session.
+        self._sessions: OrderedDict[str, Session] = OrderedDict()  # the last used one is last
+        #: The token of visitors without a session.
         self._csrf = secrets.token_urlsafe(24)
 
     @property
     def log_in(self) -> bool:
-        """Whether visitors have to say who they are."""
+        """Whether visitors have to log in."""
         return self._passwords.are_asked_for
 
     def check_site(self, head: Head) -> None:
-        """Raises Refused for a Host that is not this site's, or a change that another site's page asks for."""
+        """Raises Refused if the Host is not this site's, or if the page of another site asks for a change."""
         host = head.headers.get("host", "")
         if not self._is_mine(host):
-            why = f"this is not {host[:200] or 'a site without a name'}: name it in barnabas.http.hosts if it is"
+            why = f"unknown host {host[:200] or '(no name)'}: add it to barnabas.http.hosts if it is this site"
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, why)
         if head.method in ("GET", "HEAD"):
             return
         origin = head.headers.get("origin")
         mine = f"{'https' if head.is_encrypted else 'http'}://{host}"
         if origin is not None and origin != mine and not self._is_proxied(origin, host):
-            raise Refused(HTTPStatus.FORBIDDEN, "a page of another site asks for this")
+            raise Refused(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
 
     def _is_proxied(self, origin: str, host: str) -> bool:
-        """Whether TLS ended before this listener, which the operator has said: then only the scheme differs."""
+        """Whether a trusted proxy ends TLS before this listener. Then only the scheme differs."""
         return bool(self._config["barnabas.http.trusted.network"]) and origin == f"https://{host}"
 
     def _is_mine(self, host: str) -> bool:
@@ -93,7 +94,7 @@ class Visitors:
         return True
 
     async def of(self, head: Head) -> Visitor | None:
-        """Who asks; None for somebody who has yet to log in. Raises Refused for a wrong password."""
+        """The visitor; None if it must log in first. Raises Refused for a wrong password."""
         if not self.log_in:
             return Visitor(ANONYMOUS, head.host, self._csrf)
         session = self._session(head)
@@ -105,12 +106,12 @@ class Visitors:
         try:
             name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
-            raise Refused(HTTPStatus.UNAUTHORIZED, "the header Authorization is not Basic's") from None
+            raise Refused(HTTPStatus.UNAUTHORIZED, "the header Authorization is not valid for Basic") from None
         proof = await self._checked(head, name, password)
         return Visitor(proof.principal, head.host, self._csrf)
 
     async def begin(self, head_host: str, name: str, password: str, *, is_encrypted: bool) -> tuple[Session, str]:
-        """Log in: the session, and the header Set-Cookie that makes it the browser's. Raises Refused."""
+        """Log in. Returns the session, and the Set-Cookie header for the browser. Raises Refused."""
         proof = await self._checked_at(head_host, name, password)
         token = secrets.token_urlsafe(32)
         session = self._sessions[token] = Session(proof, secrets.token_urlsafe(24), trio.current_time())
@@ -121,7 +122,7 @@ class Visitors:
         return session, f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
     def end(self, headers_cookie: str) -> str:
-        """Log out: the header Set-Cookie that makes the browser forget."""
+        """Log out. Returns the Set-Cookie header that deletes the cookie."""
         self._sessions.pop(_token(headers_cookie), None)
         return f"{COOKIE}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
 
@@ -155,7 +156,7 @@ class Visitors:
 
 
 def _token(cookie: str) -> str:
-    """The session's token in the header Cookie; empty if there is none."""
+    """The session's token in a Cookie header; empty if there is none."""
     try:
         found = SimpleCookie(cookie).get(COOKIE)
     except CookieError:

@@ -1,11 +1,13 @@
-"""The streams driver as a child process: started with the first query topic, and again with back-off when it ends,
-also when another driver has taken over: an operator who runs one by hand sets `barnabas.streams.driver=none`. Without a
-query, and a client that asks for one, none is started; nor where Spark is not installed, which the log says once.
+"""The streams driver as a child process. It is started when the first query topic is made, or a client asks for one.
 
-The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. Its life hangs on its
-standard input, which the system closes when this process ends, however it does. It says on its standard output, in
-JSON lines, what the operator should know; all else (Spark's and the JVM's own words) goes to `streams-driver.log` in
-the data directory.
+When the driver ends, it is started again after a pause, also if another driver has taken over. An operator who runs a
+driver by hand sets `barnabas.streams.driver=none`. If Spark is not installed, no driver is started, and this is logged
+once.
+
+The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. It ends when its
+standard input is closed, which the system does however this process ends. It writes JSON lines for the operator to its
+standard output. All other output, including that of Spark and the JVM, goes to `streams-driver.log` in the data
+directory.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _LAST_BYTES = 2048
 
 
 class DriverProcess:
-    """Keeps one driver running while `wanted` says so. `failed` hears why there is none that somebody may wait for."""
+    """Keeps one driver running while `wanted` says so. Calls `failed` with the reason when no driver can answer."""
 
     def __init__(
         self,
@@ -49,11 +51,11 @@ class DriverProcess:
         self._again = trio.Event()
 
     def need(self) -> None:
-        """There may be a query now: have a driver run, at once if one has failed lately."""
+        """Called when there may be a query: start a driver if none runs, at once even if one has failed lately."""
         self._again.set()
 
     async def run(self) -> None:
-        """Start the driver when it is wanted, and again when it ends, until cancelled."""
+        """Start the driver when it is wanted, and again after it has ended, until cancelled."""
         if self._config["barnabas.streams.driver"] != "auto":
             return
         backoff, told = _FIRST_BACKOFF_SECONDS, ""
@@ -81,7 +83,7 @@ class DriverProcess:
                 await self._again.wait()
 
     async def _run_once(self) -> str:
-        """Run a driver to its end: why it ended."""
+        """Run a driver to its end. Returns why it ended."""
         self._log.info("streams.driver.starting", message="starting the driver of queries and streams ...")
         try:
             path = os.path.join(self._config.data_dir, LOG_FILE)
@@ -108,7 +110,7 @@ class DriverProcess:
         return reason or self._last_words(status)
 
     def _last_words(self, status: int) -> str:
-        """Why a driver ended that has not said so: the last line of its log, where Python tells an exception."""
+        """Why a driver ended that gave no reason: the last line of its log, where Python writes an exception."""
         path = os.path.join(self._config.data_dir, LOG_FILE)
         with open(path, "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))
@@ -138,7 +140,7 @@ class DriverProcess:
         return [*command, "--init", init] if init else command
 
     def _tell(self, line: bytes) -> str | None:
-        """Pass on a line of the driver; the reason, if it says why it cannot go on."""
+        """Log a line of the driver. Returns the reason, if the line says why the driver cannot continue."""
         try:
             fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError:
@@ -158,7 +160,7 @@ async def _lines(stream: trio.abc.ReceiveStream) -> AsyncIterator[bytes]:
 
 
 async def _end(process: trio.Process) -> None:
-    """End the driver with all its processes: nothing of what it does is lost, so there is no need to ask for long."""
+    """End the driver and all its processes. It has no unsaved work, so it gets only a short time to stop by itself."""
     if process.stdin is not None:
         await process.stdin.aclose()
     with trio.move_on_after(_STOP_SECONDS):

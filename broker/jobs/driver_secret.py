@@ -1,8 +1,9 @@
-"""What the streams driver proves itself with: a secret of this process, in a file that only the broker's user can read.
+"""The secret of the streams driver: each broker process makes one, in a file that only the broker's user can read.
 
-The driver reads the data directory in any case, on whatever machine it runs. So a file there reaches it, and nobody who
-only has a connection. It names the secret as part of its transactional id. Each start makes a new one: an old one opens
-nothing. See decision 13. The transactional ids of streams have the secret, a slash, and a name.
+The driver reads the data directory anyway, on whichever machine it runs. So it can read the file there, and a client
+that has only a connection cannot. The driver sends the secret as part of its transactional id. Each start makes a new
+secret, and older ones are no longer valid. See decision 13. The transactional ids of streams are the secret, a slash,
+and a name.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class DriverSecret:
         made.replace(self._data_dir / name)
 
     def tell_how(self, protocol: Protocol, certificates: str = "") -> None:
-        """Write down how the driver gets in at a listener, as a `client.properties`; `certificates` are those of the
-        listener, which the driver trusts and no others. Raises OSError."""
+        """Write a `client.properties` with which the driver connects to a listener. `certificates` are the listener's;
+        the driver trusts only these. Raises OSError."""
         lines = [
             f"security.protocol={'SASL_SSL' if protocol.is_encrypted else 'SASL_PLAINTEXT'}",
             f"sasl.mechanism={driver_login.MECHANISM}",
@@ -55,19 +56,19 @@ class DriverSecret:
         self._write(PROPERTIES_FILE, "\n".join(lines) + "\n")
 
     def proves(self, transactional_id: str | None) -> bool:
-        """Whether who names this id is the driver."""
+        """Whether the sender of this id is the driver."""
         return transactional_id is not None and hmac.compare_digest(
             transactional_id.encode(errors="replace"), self.writer_id.encode()
         )
 
     def is_claimed(self, transactional_id: str) -> bool:
-        """Whether somebody who cannot prove it says to be a driver: such names are nobody else's."""
+        """Whether the id looks like a driver's but has no valid secret. No other client may use such ids."""
         return transactional_id.startswith(WRITER_ID) and not self.proves(transactional_id.partition("/")[0])
 
     def named(self, transactional_id: str) -> str:
-        """The id under which the coordinator knows it: a stream's without the secret before its name.
+        """The id as the coordinator knows it: for a stream, the name without the secret before it.
 
-        Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id of the driver's that is not proved.
+        Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id of the driver with a wrong secret.
         """
         if not transactional_id.startswith(WRITER_ID):
             return transactional_id

@@ -1,4 +1,5 @@
-"""Query topics on a node that does not own the metadata: the owner makes them and talks to the driver."""
+"""Query topics on a node that does not own the metadata: the owner makes them and exchanges messages with the
+driver."""
 
 from __future__ import annotations
 
@@ -21,30 +22,30 @@ from barnabas.wire.principal_data import PrincipalData
 from barnabas.wire.queries.messages import Status, decode
 from barnabas.wire.schema import ProtocolError
 
-# How long a page waits for the owner's log, how many of the last messages one of them is a status, and what these take.
+# For a status: how long to wait for the owner, how many of the last messages to read, and their most bytes.
 _STATUS_SECONDS, _LAST_MESSAGES, _MOST_BYTES = 2.0, 100, 8 << 20
 _FETCH_BY_NAME = 12  # the last version that names topics
 
 
 class FollowedQueries(Queries):
-    """The plans of all query topics, and who the driver is, as the metadata have them."""
+    """The plans of all query topics and the driver's producer id, as the metadata has them."""
 
     owner: Owner
 
     async def new_writer(self) -> int:
-        """See `Queries`: the owner gives it, and this node knows it when the owner answers."""
+        """See `Queries`: the owner gives the id, and this node knows it when the owner answers."""
         asked = InitProducerIdRequest(transactional_id=self.secret.writer_id, transaction_timeout_ms=60_000)
         try:
             answer = await self.owner.ask(asked)
         except Unreachable as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata gives the driver no producer id")
+            raise KafkaError(ErrorCode(answer.error_code), "the owner of the metadata gave the driver no producer id")
         producer_id: int = answer.producer_id
         return producer_id
 
     async def latest_status(self) -> Status | None:
-        """See `Queries`: it stands in the log that the owner leads, among the last records."""
+        """See `Queries`: read from the last records of the log that the owner leads."""
         place = QUERIES_TOPIC, 0
         latest: Status | None = None
         with trio.move_on_after(_STATUS_SECONDS), suppress(Unreachable, ProtocolError):
@@ -61,7 +62,7 @@ class FollowedQueries(Queries):
         return latest
 
     async def _grow(self, name: str, count: int) -> None:
-        """The owner sees to it."""
+        """Does nothing: the owner adds the partitions."""
 
 
 def _last_status(data: bytes) -> Status | None:

@@ -1,11 +1,11 @@
-"""For whom query topics and streams act: who has made one must be able to read its sources and write its results.
+"""The owners of query topics and streams. An owner must have the rights to read the sources and to write the results.
 
-    made or changed -> the asker's rights are looked at -> `barnabas.owner` in the topic's configuration
-    ACLs or topics change -> the owners' rights are looked at again -> `barnabas.denied` is set, or goes
-    the driver hears of the configuration -> the query stops with that reason, or goes on
+    made or changed -> the asker's rights are checked -> `barnabas.owner` in the topic's configuration
+    ACLs or topics change -> the owners' rights are checked again -> `barnabas.denied` is set, or removed
+    the driver learns of the configuration -> the query stops with that reason, or continues
 
-The broker refuses the driver's results meanwhile, so nothing is written with a right that is gone. The topic of a
-query's dead letters has values of its sources: who reads it must be able to read those, too.
+While a right is missing, the broker refuses the driver's results, so nothing is written without a right. The topic with
+a query's dead letters contains values of its sources: its readers need the right to read those, too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from barnabas.wire.queries.plan import QueryPlan, plan_of
 from barnabas.wire.streams.plan import stream_plan_of
 from barnabas.wire.types import Message
 
-# Versions of rights that no authorizer has.
+# Values for the version of rights, which no authorizer uses.
 _UNKNOWN, _NO_AUTHORIZER = -2, -1
 
 
 def check_owner(current: Mapping[str, str], target: Mapping[str, str], asker: Asker) -> None:
-    """Raises KafkaError INVALID_CONFIG for a change of what the broker sets, but for an asker that takes over."""
-    if is_stream(current) and not is_stream(target):  # what belongs to a stream goes with it
+    """Raises KafkaError INVALID_CONFIG for a change of keys that only the broker sets, unless the asker takes over."""
+    if is_stream(current) and not is_stream(target):  # the keys of a stream are removed with it
         return
     if current.get(DENIED) != target.get(DENIED):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{DENIED} is set by the broker: leave it out.")
@@ -47,7 +47,7 @@ def check_owner(current: Mapping[str, str], target: Mapping[str, str], asker: As
 
 
 class Owners(Listener):
-    """The owners of all query topics and streams, and what they may not do."""
+    """The owners of all query topics and streams, and the rights that they lack."""
 
     def __init__(
         self, metadata: MetadataImage, topics: TopicManager, queries: Queries, streams: Streams, log: EventLog
@@ -56,13 +56,13 @@ class Owners(Listener):
         self.authorizer: Authorizer | None = None
         self._version = _UNKNOWN
         self._look = trio.Event()
-        #: What was found out of each topic since the last change of rights or topics.
+        #: By topic: the problem, or None, as found since the last change of rights or topics.
         self._problems: dict[str, str | None] = {}
 
     # --- making -------------------------------------------------------------------------------------------------------
 
     def check(self, asker: Asker, name: str, configs: dict[str, str | None], api: str) -> None:
-        """Who asks for a query or stream with this plan becomes its owner. Raises KafkaError if it must not be."""
+        """Make the asker the owner of a query or stream with this plan. Raises KafkaError if it lacks a right."""
         self.check_reads(asker, self._sources(name, configs), api)
         if not asker.may(self.authorizer, WRITE_TOPIC, name, api=api):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{asker.principal} may not WRITE {name}")
@@ -70,15 +70,15 @@ class Owners(Listener):
         configs.pop(DENIED, None)
 
     def check_reads(self, asker: Asker, sources: Sequence[str], api: str) -> None:
-        """Raises KafkaError, the same whether a topic is there or not."""
+        """Raises KafkaError if the asker may not read a source, whether the source exists or not."""
         for source in sources:
             if not asker.may(self.authorizer, READ_TOPIC, source, api=api):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{asker.principal} may not READ {source}")
 
-    # --- while it goes on ---------------------------------------------------------------------------------------------
+    # --- while it runs ------------------------------------------------------------------------------------------------
 
     def problem(self, name: str) -> str | None:
-        """Why the results of a query or stream may not be written now; None if they may."""
+        """The reason why the results of a query or stream may not be written now; None if they may."""
         if name not in self._problems:
             self._problems[name] = self._find_problem(name)
         return self._problems[name]
@@ -96,7 +96,7 @@ class Owners(Listener):
         owner = parse_asker(topic.configs.get(OWNER))
         for source in self._sources(name, topic.configs):
             if not owner.may(self.authorizer, READ_TOPIC, source):
-                # The names that a pattern matches are not for all who may see this reason.
+                # Not everybody who may see this reason may know which topics match a pattern.
                 what = f"a topic that {plan.pattern} matches" if plan is not None and plan.pattern else source
                 return f"{owner.principal} may not READ {what}"
         if not owner.may(self.authorizer, WRITE_TOPIC, name):
@@ -104,14 +104,14 @@ class Owners(Listener):
         return None
 
     def shown_by(self, name: str) -> Sequence[str]:
-        """The topics whose values a topic shows to whoever reads it: the dead letters of a query have its sources'."""
+        """The topics whose values a topic contains: for the dead letters of a query, its sources."""
         topic = self._metadata.topics.get(name)
         plan = None if topic is None else plan_of(topic.configs)
         query = None if plan is None or not plan.dead_letter_of else self._query_of(plan)
         return () if query is None else self._sources(query.name, query.configs)
 
     def _query_of(self, letters: QueryPlan) -> TopicImage | None:
-        """The query topic that a topic has the dead letters of."""
+        """The query topic whose dead letters a topic has."""
         for name in self._queries.plans:
             topic = self._metadata.topics.get(name)
             if topic is not None and letters.is_of(topic.topic_id):
@@ -119,7 +119,7 @@ class Owners(Listener):
         return None
 
     def _sources(self, name: str, configs: Mapping[str, str | None]) -> list[str]:
-        """What a query or stream with this plan reads now."""
+        """The topics that a query or stream with this plan reads now."""
         given = {key: value for key, value in configs.items() if value is not None}
         stream = stream_plan_of(given)
         if stream is not None:
@@ -138,7 +138,7 @@ class Owners(Listener):
             self._version = _UNKNOWN
 
     def change_applied(self) -> None:
-        """Look again at what the owners may, if that or the topics have changed."""
+        """Check the owners' rights again, if the rights or the topics have changed."""
         version = _NO_AUTHORIZER if self.authorizer is None else self.authorizer.version
         if self._version != version:
             self._version = version
@@ -148,7 +148,7 @@ class Owners(Listener):
             self._look.set()
 
     async def run(self) -> None:
-        """Keep `barnabas.denied` as the owners' rights are, until cancelled."""
+        """Keep `barnabas.denied` up to date with the owners' rights, until cancelled."""
         while True:
             await self._look.wait()
             self._look = trio.Event()
@@ -163,7 +163,7 @@ class Owners(Listener):
         yield from self._streams.plans
 
     def _is_other(self, name: str) -> bool:
-        """Whether a topic's configuration says something else than what is so."""
+        """Whether `barnabas.denied` in a topic's configuration is out of date."""
         topic = self._metadata.topics.get(name)
         return topic is not None and topic.configs.get(DENIED) != self.problem(name)
 
@@ -175,7 +175,7 @@ class Owners(Listener):
             change: list[Message] = [self._metadata.config_record(RESOURCE_TOPIC, name, DENIED, problem)]
             try:
                 await self._topics.commit(change)
-            except KafkaError as error:  # the results are refused all the same
+            except KafkaError as error:  # the results are refused anyway
                 self._log.error("owner.not_told", topic=name, error=error)
                 return
         if problem is None:

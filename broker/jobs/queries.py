@@ -1,22 +1,23 @@
-"""Query topics, as the broker sees them: made from a SELECT, written by the streams driver only, never behind its back.
+"""Query topics, as the broker sees them: made from a SELECT, and written only by the streams driver, through the
+broker.
 
-The broker knows no SQL. It asks the driver, through a log of their own (`__barnabas_queries`), and fixes the answer as
-the topic's plan:
+The broker knows no SQL. It sends questions to the driver, through a log of their own (`__barnabas_queries`), and stores
+the answer as the topic's plan:
 
     CreateTopics -> "check" in the log -> the driver analyses -> "checked" -> plan in the metadata log, vnodes -> answer
     AlterConfigs, of a topic that has never held a record -> the same
-    the same, of a topic that other nodes lead -> "closing" in the metadata log -> they say where their logs end -> plan
-    any change of query topics -> "changed" in the log -> the driver reads the definitions anew
+    the same, if other nodes lead partitions -> "closing" in the metadata log -> they tell their log end offsets -> plan
+    any change of query topics -> "changed" in the log -> the driver reads the definitions again
 
-Of several nodes, the owner of the metadata does all this, and leads the log. The others know the plans from the
-metadata, and from there, too, which producer id the driver has, whose results they write as leaders of query topics.
+With several nodes, the owner of the metadata does all this, and leads the log. The other nodes learn the plans and the
+driver's producer id from the metadata. As leaders of query topics, they accept results with that producer id.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,7 @@ from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.offsets import EARLIEST, LATEST, LOG_END, Offsets
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.workers import Workers
+from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.io import Io
 from barnabas.storage.vnode import AppendResult, Origin, Vnode
@@ -75,21 +77,21 @@ from barnabas.wire.queries.messages import (
 from barnabas.wire.queries.plan import QueryPlan, Reads, plan_of
 from barnabas.wire.types import Message
 
-# The log is a conversation: a driver that comes later needs none of it.
+# The log only carries messages: a driver that starts later does not need the old ones.
 _LOG_CONFIGS = {"retention.ms": "3600000", "segment.bytes": str(4 << 20), "cleanup.policy": "delete"}
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 20.0, 120.0
 
 
-#: A plan, yet without offsets, and what the topic's values will be.
-# Where a query begins in each partition of its sources, as of when it was asked about.
+# The first offset of a query in each partition of its sources, looked up when the query was checked.
 Starts = Mapping[TopicPartition, int]
+#: A plan still without offsets, and the configuration of the topic's values.
 Planned = tuple[QueryPlan, dict[str, str], Starts]
-#: Raises KafkaError if who asks may not read one of these topics.
+#: Raises KafkaError if the asker may not read one of these topics.
 MayRead = Callable[[Sequence[str]], None]
 
 
 class _Pending:
-    """A check that waits for the driver."""
+    """A question that waits for the driver's answer."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -123,23 +125,23 @@ class Queries(Listener):
         self.plans: dict[str, QueryPlan] = {}
         #: Topics that clients may not write.
         self.closed: set[str] = set(INTERNAL_TOPICS)
-        #: The producer id of the driver, None until one has asked.
+        #: The producer id of the driver; None until a driver has asked for one.
         self.writer: int | None = None
-        #: A client that proves with it to be the driver, and was the last to get a producer id, may write query topics.
+        #: A client that knows this secret is a driver. The last driver that got a producer id may write query topics.
         self.secret = DriverSecret(Path(config.data_dir), is_made=identity.is_supervised)
         self.driver = DriverProcess(config, identity, log, io, self._driver_failed, self._driver_wanted)
-        #: Who else may want the driver to run.
+        #: Further functions that say whether a driver is needed.
         self.wanted: list[Callable[[], bool]] = []
-        self._is_new = False  # something that the driver has yet to be told of
-        #: What the driver has told last of how all queries and streams are.
+        self._is_new = False  # whether there is a change that the driver has not been told of
+        #: The last status of all queries and streams that the driver has sent.
         self.status: Status | None = None
-        #: Waits until all nodes have applied what is in the metadata log; None if this one is alone.
+        #: Waits until all nodes have applied the metadata log; None if there is only this node.
         self.everywhere: Callable[[], Awaitable[None]] | None = None
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """Take note of a topic's plan, and let the topics of the queries over it grow as it does."""
+        """Note a topic's plan. If queries read the topic, add partitions to their topics when it has got more."""
         self._note_nodes(before, after)
         if after is None:
             assert before is not None
@@ -153,7 +155,7 @@ class Queries(Listener):
                 self._grow_with_source(name, plan)
 
     def _note_nodes(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """What only several nodes write of a topic: that it is closed, and who the driver is."""
+        """Note what only several nodes write into a configuration: closed topics, and the driver's producer id."""
         was, is_ = ({} if topic is None else topic.configs for topic in (before, after))
         if CLOSING in is_:
             assert after is not None
@@ -165,17 +167,17 @@ class Queries(Listener):
             self.writer = int(is_[WRITER])
 
     def change_applied(self) -> None:
-        """Tell the driver once of all that a change has brought."""
+        """Tell the driver about all parts of a change with one message."""
         if self._is_new:
             self._is_new = False
             self.say(Changed())
 
     def definitions_changed(self) -> None:
-        """What the driver reads is not what it was: at the end of this change, it is told so."""
+        """Note that the driver has to read the definitions again. It gets the message at the end of this change."""
         self._is_new = True
 
     def _note(self, topic: TopicImage) -> bool:
-        """Take note of a topic's plan; whether it has one."""
+        """Note a topic's plan. Returns whether it has one."""
         plan = plan_of(topic.configs)
         if plan is None:
             return False
@@ -192,13 +194,13 @@ class Queries(Listener):
             self.definitions_changed()
 
     def _grow_with_source(self, name: str, plan: QueryPlan) -> None:
-        """A query topic has as many partitions as its source: also if a crash came between their growths."""
+        """Give a query topic as many partitions as its source, also after a crash between the growth of the two."""
         source = self._metadata.by_id.get(uuid.UUID(plan.source_id).bytes) if plan.source_id else None
         if source is not None and len(source.partitions) > len(self._metadata.topics[name].partitions):
             self._workers.start(self._grow, name, len(source.partitions))
 
     async def delete_dead_letters(self, topic: TopicImage) -> None:
-        """A query topic was deleted: so are its dead letters. Raises KafkaError."""
+        """Delete the dead letters of a query topic that was deleted. Raises KafkaError."""
         letters = dead_letters_of(topic.name)
         plan = self.plans.get(letters)
         if plan is not None and plan.dead_letter_of == str(uuid.UUID(bytes=topic.topic_id)):
@@ -216,7 +218,7 @@ class Queries(Listener):
         self, name: str, count: int, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead
     ) -> tuple[int, dict[str, str | None]]:
         """Partition count and configuration of a new query topic. Raises KafkaError: INVALID_CONFIG with the reason for
-        a query that cannot be, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
+        an impossible query, INVALID_PARTITIONS, INVALID_REQUEST if there is no driver, REQUEST_TIMED_OUT.
         """
         plan, output = await self._plan(name, configs, timeout_ms, may_read)
         starts = await self._starts(plan, name, configs)
@@ -227,7 +229,7 @@ class Queries(Listener):
     ) -> tuple[int, dict[str, str | None]]:
         """Partition count and configuration, with the plan's offsets. Raises KafkaError.
 
-        A partition of a source that has come since `starts` were looked up is younger than the question.
+        A partition that a source got after `starts` were looked up is read from its beginning.
         """
         if configs.get(EVENTS) == "true" and not plan.pattern:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{EVENTS} is for queries FROM topics('PATTERN'): leave it out.")
@@ -251,9 +253,10 @@ class Queries(Listener):
     async def prepare_dead_letters(
         self, name: str, configs: Mapping[str, str | None]
     ) -> tuple[int, dict[str, str | None]]:
-        """Partition count and configuration of the topic for what a query cannot read. Raises KafkaError.
+        """Partition count and configuration of the topic for records that a query cannot read. Raises KafkaError.
 
-        It begins where the query is now: what follows has the offsets of its source. Over a pattern it has its own.
+        It begins at the query's current end offsets, and its later records have the offsets of the source. For a query
+        over a pattern, the topic has offsets of its own.
         """
         query = configs.get(DEAD_LETTER_OF) or ""
         plan = self.plans.get(query)
@@ -271,23 +274,23 @@ class Queries(Listener):
         return len(offsets), {**configs, PLAN: letters.encode()}
 
     async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int, may_read: MayRead) -> Planned:
-        """What the driver says of a query for a topic that is there. Raises KafkaError as `prepare` does."""
+        """Ask the driver about a query for an existing topic. Raises KafkaError as `prepare` does."""
         if is_query(topic.configs):
             plan, output = await self._plan(topic.name, configs, timeout_ms, may_read)
             return plan, output, {}
-        self._check_unused(topic)  # before a driver is started for nothing
+        self._check_unused(topic)  # checked first, so that no driver is started in vain
         self._check_empty(topic, await self._ends_elsewhere(topic))
         plan, output = await self._plan(topic.name, configs, timeout_ms, may_read)
         return plan, output, await self._starts(plan, topic.name, configs)
 
     def answered(self, topic: TopicImage, configs: Mapping[str, str], answer: Planned) -> dict[str, str]:
-        """The configuration of a topic with the query that the driver was asked about, as of now. Raises KafkaError."""
+        """The new configuration of a topic, after the driver's answer and in the present state. Raises KafkaError."""
         return (self._changed if is_query(topic.configs) else self._converted)(topic, configs, *answer)
 
     def _changed(
         self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], starts: Starts
     ) -> dict[str, str]:
-        """Of a query topic: it may have another SELECT over the same source."""
+        """For a query topic: it may get another SELECT over the same source."""
         old = self.plans[topic.name]
         if (plan.source_id, plan.pattern) != (old.source_id, old.pattern):
             reads, other = (p.source or f"topics('{p.pattern}')" for p in (old, plan))
@@ -300,11 +303,11 @@ class Queries(Listener):
     def _converted(
         self, topic: TopicImage, configs: Mapping[str, str], plan: QueryPlan, output: Mapping[str, str], starts: Starts
     ) -> dict[str, str]:
-        """Of an ordinary topic: it becomes a query topic, if it is empty. What its values were to be is the query's."""
+        """For an ordinary topic: it becomes a query topic if it is empty. The query decides its values' format."""
         self._check_unused(topic)
         name, have = topic.name, len(topic.partitions)
         if plan.source == name:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot be made of itself.")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} cannot read itself.")
         kept = {key: value for key, value in configs.items() if key not in VALUES}
         count, made = self._fixed(name, have if plan.pattern else -1, plan, {**kept, **output}, starts)
         if have > count:
@@ -316,19 +319,21 @@ class Queries(Listener):
         return {key: value for key, value in made.items() if value is not None}
 
     async def convert(self, topic: TopicImage, configs: Mapping[str, str], changes: Sequence[Message]) -> None:
-        """Make an ordinary topic a query topic, with what `answered` said. Raises KafkaError.
+        """Turn an ordinary topic into a query topic, with the configuration that `answered` returned. Raises
+        KafkaError.
 
-        The caller holds the lock of all changes, and has let nothing else run since `answered`. Nothing else runs
-        either until the topic is closed to clients, so no record can be in it.
+        The caller holds the lock of all changes, and has let no other task run since `answered`. No other task runs
+        until the topic is closed to clients, so it contains no record.
 
-        A kill at any moment leaves an ordinary topic, empty as before, or a query topic: one batch of the metadata log
-        decides, and is on disk before any log is touched. Without it everything is as it was. With it the next start
-        does what is left (`Topics.reconcile`): partitions that are not there are made, and logs that end at 0 though
-        the plan says otherwise are moved. Were the logs moved first, a kill could leave an ordinary topic whose logs
-        begin in the middle, as if they had held records.
+        After a kill at any moment, the topic is ordinary and empty as before, or it is a query topic. One batch of the
+        metadata log decides, and this batch is on disk before any log is touched. Without it, nothing has changed. With
+        it, the next start does the remaining work (`Topics.reconcile`): it creates missing partitions, and moves logs
+        that end at 0 to the offsets in the plan. If the logs were moved first, a kill could leave an ordinary topic
+        whose logs begin at a later offset, as if they had held records.
 
-        When the metadata log fails after the write, nobody knows whether the change is on disk: the topic stays closed
-        until the next start, which tells. A log that the disk does not let move is offline until then.
+        If the metadata log fails after the write, it is unknown whether the change is on disk. Then the topic stays
+        closed until the next start, which finds out. A log that could not be moved because of a disk error is offline
+        until then.
         """
         topics, plan = self._topics, plan_of(configs)
         assert plan is not None
@@ -355,7 +360,7 @@ class Queries(Listener):
         self._log.info("topic.converted", topic=topic.name, partitions=count)
 
     def _check_unused(self, topic: TopicImage) -> None:
-        """Raises KafkaError INVALID_CONFIG for a topic that cannot become a query topic any more."""
+        """Raises KafkaError INVALID_CONFIG for a topic that can no longer become a query topic."""
         name, topic_id = topic.name, str(uuid.UUID(bytes=topic.topic_id))
         readers = [
             reader
@@ -365,7 +370,7 @@ class Queries(Listener):
         ]
         problem = None
         if topic.internal or name in self.plans:
-            problem = "is the broker's to write"
+            problem = "is written only by the broker"
         elif readers:
             problem = f"is read by the query topic {readers[0]}"
         if problem is not None:
@@ -379,16 +384,16 @@ class Queries(Listener):
             raise _unusable(topic.name, "has held records")
 
     async def _ends_elsewhere(self, topic: TopicImage) -> Mapping[TopicPartition, int]:
-        """Where the logs of a topic end that other nodes lead. Raises KafkaError."""
+        """The log end offsets of a topic's partitions that other nodes lead. Raises KafkaError."""
         places = [(topic.name, index) for index in topic.partitions]
         return await self._offsets.find([at for at in places if self._partitions.elsewhere(*at) is not None], LOG_END)
 
     @asynccontextmanager
     async def closing(self, topic: TopicImage) -> AsyncIterator[None]:
-        """Nobody writes an ordinary topic in this block, at any node, in which it becomes a query topic or does not.
+        """In this block, no node accepts writes to an ordinary topic, which may become a query topic in it.
 
-        Raises KafkaError if it has held records. Where no other node leads any of it, it is open until it is one. A
-        topic that is left closed as the owner dies, the next start opens.
+        Raises KafkaError if the topic has held records. If no other node leads any of its partitions, it stays open
+        until it is a query topic. If the owner ends while a topic is closed, the next start opens the topic.
         """
         name = topic.name
         if self.everywhere is None or all(
@@ -408,11 +413,13 @@ class Queries(Listener):
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
                 if CLOSING in self._topics.find(topic.name, topic.topic_id).configs:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} becomes a query topic just now.")
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, f"{topic.name} is becoming a query topic just now: try again."
+                    )
                 await self._topics.commit([self._metadata.config_record(RESOURCE_TOPIC, topic.name, CLOSING, "true")])
 
     async def _open(self, topic_id: bytes) -> None:
-        """Take back that a topic is closed, unless it has become a query topic, or has gone."""
+        """Open a closed topic again, unless it has become a query topic or was deleted."""
         with trio.CancelScope(shield=True):
             async with self._topics.changes:
                 topic = self._metadata.by_id.get(topic_id)
@@ -425,7 +432,7 @@ class Queries(Listener):
                         self._log.error("topic.stays_closed", topic=topic.name, error=error)
 
     async def open_all(self) -> None:
-        """At a start of the owner: what an end has left closed takes records again."""
+        """At a start of the owner: open the topics that were still closed when the owner ended."""
         for topic in list(self._metadata.topics.values()):
             if CLOSING in topic.configs:
                 await self._open(topic.topic_id)
@@ -436,7 +443,7 @@ class Queries(Listener):
     async def _plan(
         self, name: str, configs: Mapping[str, str | None], timeout_ms: int, may_read: MayRead
     ) -> tuple[QueryPlan, dict[str, str]]:
-        """Ask the driver. What it says of a source is for who may read that."""
+        """Ask the driver. Its answer may quote sources, so the right to read them is checked before it is used."""
         query = configs.get(QUERY) or ""
         if len(query) > MAX_QUERY_CHARS:
             raise KafkaError(
@@ -453,7 +460,7 @@ class Queries(Listener):
         return plan, {key: value for key, value in output.items() if value}
 
     async def _starts(self, plan: QueryPlan, name: str, configs: Mapping[str, str | None]) -> Starts:
-        """Look a start up, in all partitions of the sources. Raises KafkaError."""
+        """Look up the offsets at which a query starts, in all partitions of its sources. Raises KafkaError."""
         start = configs.get(START) or "earliest"
         topics = self.matching(plan.pattern) if plan.pattern else [self._topics.find(plan.source)]
         places = [(topic.name, index) for topic in topics if topic.name != name for index in topic.partitions]
@@ -461,7 +468,7 @@ class Queries(Listener):
         return await self._offsets.find(places, asked[start] if start in asked else int(start))
 
     def matching(self, pattern: str) -> list[TopicImage]:
-        """The topics that a query over a pattern reads: no internal ones, and no results of queries."""
+        """The topics that a query over a pattern reads: neither internal topics nor results of queries."""
         return [topic for topic in self._metadata.topics.values() if self._matches(pattern, topic)]
 
     def _matches(self, pattern: str, topic: TopicImage) -> bool:
@@ -469,17 +476,17 @@ class Queries(Listener):
             return False
         try:
             return compiled(pattern).matches(topic.name)
-        except PatternError:  # of an older version: the driver says that the query has failed
+        except PatternError:  # accepted by an older version: the driver reports that the query has failed
             return False
 
     def _is_matched(self, topic: TopicImage) -> bool:
-        """Whether a query reads a topic because of its name."""
+        """Whether a query over a pattern reads a topic."""
         return any(plan.pattern and self._matches(plan.pattern, topic) for plan in self.plans.values())
 
     # --- the driver ---------------------------------------------------------------------------------------------------
 
     async def ask_driver(self, question: Question, timeout_ms: int) -> Answer:
-        """Ask the driver, starting it if need be.
+        """Ask the driver, and start it if necessary.
 
         Raises KafkaError: INVALID_REQUEST with the reason if there is no driver, REQUEST_TIMED_OUT.
         """
@@ -505,7 +512,7 @@ class Queries(Listener):
         )
 
     def _driver_wanted(self) -> bool:
-        """Whether there is a query or a stream that runs, or somebody asks about one."""
+        """Whether any query or stream runs, or a question waits for an answer."""
         asked = any(not pending.done.is_set() for pending in self._pending.values())
         queries = any(plan.source or plan.pattern for plan in self.plans.values())
         return asked or queries or any(wants() for wants in self.wanted)
@@ -525,7 +532,7 @@ class Queries(Listener):
                 raise
 
     def say(self, message: Conversation) -> None:
-        """Append a message to the driver's log, if there has ever been a driver."""
+        """Append a message to the driver's log. Does nothing if there has never been a driver."""
         vnode = self._partitions.get(QUERIES_TOPIC, 0)
         if vnode is None:
             return
@@ -537,10 +544,17 @@ class Queries(Listener):
             return
         self._flusher.request(vnode)
 
-    async def new_writer(self) -> int:
-        """A producer id for a driver that begins, or begins anew; the one before may write no more.
+    async def heard(self) -> None:
+        """Wait until the driver can read all that was said to it."""
+        vnode = self._partitions.get(QUERIES_TOPIC, 0)
+        if vnode is not None:
+            with suppress(StorageError):  # the log of the driver has failed, which is reported elsewhere
+                await self._flusher.flushed(vnode, vnode.log_end_offset)
 
-        Raises KafkaError if none can be reserved. All nodes that run know it when this returns.
+    async def new_writer(self) -> int:
+        """A producer id for a driver that starts, or starts again. Earlier drivers may write no more.
+
+        Raises KafkaError if no id can be reserved. When this returns, all running nodes know the id.
         """
         await self._make_log()
         producer_id = await self._producer_ids.next()
@@ -551,15 +565,15 @@ class Queries(Listener):
                     await self._topics.commit([record])
             await self.everywhere()
         self.writer = producer_id
-        for pending in self._pending.values():  # it may have come up after they were asked
+        for pending in self._pending.values():  # the driver may have started after these were sent
             self.say(pending.question)
         return self.writer
 
     def append(self, vnode: Vnode, data: BytesLike, now_ms: int) -> AppendResult:
-        """A batch of the driver for a query topic, with the offsets that it has; or messages for the driver's log.
+        """Append a batch from the driver: to a query topic, at the offsets in the batch, or to the driver's log.
 
-        Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this broker for an id,
-        INVALID_PRODUCER_EPOCH for a driver that another one has taken over from, and what the vnode raises.
+        Raises KafkaError: UNKNOWN_PRODUCER_ID until the driver has asked this broker for an id, INVALID_PRODUCER_EPOCH
+        if another driver has taken over, and the errors of the vnode.
         """
         producer_id = parse_header(data).producer_id
         if producer_id != self.writer:
@@ -567,7 +581,7 @@ class Queries(Listener):
                 raise KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID, "ask for a producer id first")
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "another streams driver has taken over")
         if vnode.topic != QUERIES_TOPIC:
-            if self.plans[vnode.topic].pattern:  # its offsets are its own: the next ones
+            if self.plans[vnode.topic].pattern:  # such topics have their own offsets
                 data = vnode.log_end_offset.to_bytes(8, "big") + bytes(data[8:])
             return vnode.append(data, now_ms=now_ms, origin=Origin.QUERY)
         check(data)
@@ -579,7 +593,7 @@ class Queries(Listener):
         return result
 
     async def latest_status(self) -> Status | None:
-        """What the driver has told last of how all queries and streams are; None if nobody knows."""
+        """The last status of all queries and streams that the driver has sent; None if there is none."""
         return self.status
 
     def _heard(self, message: bytes) -> None:
@@ -605,7 +619,7 @@ def is_query(configs: Mapping[str, str | None]) -> bool:
 
 
 def check_keys(configs: Mapping[str, str | None]) -> None:
-    """Raises KafkaError INVALID_CONFIG for keys of a new topic that only the broker sets, or that go with a query."""
+    """Raises KafkaError INVALID_CONFIG for keys of a new topic that only the broker sets, or that need a query."""
     for key in (PLAN, OWNER, DENIED):
         if configs.get(key) is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is set by the broker: leave it out.")
@@ -614,13 +628,14 @@ def check_keys(configs: Mapping[str, str | None]) -> None:
 
 
 def check_changes(name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
-    """Raises KafkaError INVALID_CONFIG for a change that would make a topic's records and its query disagree.
+    """Raises KafkaError INVALID_CONFIG for a change after which a topic's records and its query would not fit together.
 
-    An ordinary topic may get a query, with all that goes with it, if it has never held a record: that is not seen here.
+    An ordinary topic may get a query and the keys for it, if the topic has never held a record. That is not checked
+    here.
     """
     if name == QUERIES_TOPIC:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"{name} is the broker's to write: its configuration cannot be changed."
+            ErrorCode.INVALID_CONFIG, f"{name} is written only by the broker: its configuration cannot be changed."
         )
     if current.get(PLAN) != target.get(PLAN):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{PLAN} is set by the broker: leave it out.")

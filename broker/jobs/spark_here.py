@@ -1,6 +1,6 @@
-"""Whether a streams driver could run on this machine: looked for before one is started, as the answer comes at once.
+"""Whether a streams driver can run on this machine: checked before a start, so that clients get an answer at once.
 
-Only what is there is looked at. Java is the driver's to find: it needs it for some queries, and not for others.
+Only the installed packages are checked. Only some queries need Java, so the driver looks for Java itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NEEDED = ("pyspark", "pyarrow")
 
 
 def missing() -> str | None:
-    """What is missing for a driver, in one line with the remedy."""
+    """The package that a driver needs and that is missing, in one line with the remedy; None if nothing is missing."""
     importlib.invalidate_caches()  # it may have been installed since the broker's start
     absent = [name for name in NEEDED if not _is_installed(name)]
     if absent:

@@ -1,8 +1,8 @@
-"""Streams, as the broker sees them: topics whose configuration says what the streams driver is to write into them.
+"""Streams, as the broker sees them: topics whose configuration says what the streams driver writes into them.
 
-The broker knows no SQL. It asks the driver, as it does about query topics (`broker.jobs.queries`), and fixes the answer
-as the stream's plan. The topic stays an ordinary one: other clients may write it, too. What only the driver may do is
-to use a stream's transactional id, and to commit in the group that says how far the stream is.
+The broker knows no SQL. It asks the driver, as for query topics (`broker.jobs.queries`), and stores the answer as the
+stream's plan. The topic stays an ordinary one, which other clients may write too. Only the driver may use a stream's
+transactional id, and commit offsets in the group that says how far the stream is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from barnabas.wire.streams.plan import EARLIEST, StreamPlan, StreamReads, stream
 
 
 class Asked(NamedTuple):
-    """What the driver says of a stream, and where that begins in each partition that it reads, as of then."""
+    """The driver's answer about a stream, and the stream's first offset in each partition that it reads."""
 
     answer: CheckedStream
     starts: Mapping[TopicPartition, int]
@@ -54,7 +54,7 @@ class Streams(Listener):
     ) -> None:
         self._config = config
         self._metadata, self._topics, self._offsets, self._queries = metadata, topics, offsets, queries
-        #: By the topic that each writes.
+        #: By the topic that the stream writes.
         self.plans: dict[str, StreamPlan] = {}
         queries.wanted.append(self._driver_wanted)
 
@@ -66,7 +66,7 @@ class Streams(Listener):
         )
 
     def _note(self, topic: TopicImage) -> bool:
-        """Take note of a topic's stream; whether that has changed."""
+        """Note a topic's stream. Returns whether the topic has or had one."""
         before, plan = self.plans.pop(topic.name, None), stream_plan_of(topic.configs)
         if plan is not None:
             self.plans[topic.name] = plan
@@ -74,7 +74,7 @@ class Streams(Listener):
         return plan is not None or before is not None
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """Take note of a topic's stream, of what a stream reads and of where its results go."""
+        """Note a topic's stream. The driver gets a message if a stream's target or source has changed."""
         if after is not None:
             is_new = self._note(after)
         else:
@@ -91,25 +91,27 @@ class Streams(Listener):
     ) -> dict[str, str | None]:
         """The configuration of a new topic with a stream.
 
-        Raises KafkaError: INVALID_CONFIG with the reason for a stream that cannot be, INVALID_REQUEST if there is no
+        Raises KafkaError: INVALID_CONFIG with the reason for an impossible stream, INVALID_REQUEST if there is no
         driver, REQUEST_TIMED_OUT.
         """
         asked = await self._ask(name, configs, timeout_ms, may_read)
         return {**configs, **self._fixed(name, configs, asked)}
 
     async def ask(self, topic: TopicImage, configs: Mapping[str, str], timeout_ms: int, may_read: MayRead) -> Asked:
-        """What the driver says of a stream into a topic that is there. Raises KafkaError as `prepare` does."""
+        """Ask the driver about a stream into an existing topic. Raises KafkaError as `prepare` does."""
         await self._check_schema(topic)
         return await self._ask(topic.name, configs, timeout_ms, may_read)
 
     def answered(self, topic: TopicImage, configs: Mapping[str, str], asked: Asked) -> dict[str, str]:
-        """The configuration of a topic with the stream that the driver was asked about. Raises KafkaError."""
+        """The configuration of a topic with the stream, after the driver's answer. Raises KafkaError."""
         return {**configs, **self._fixed(topic.name, configs, asked)}
 
     async def _check_schema(self, topic: TopicImage) -> None:
-        """Raises KafkaError INVALID_CONFIG for a topic with records whose columns nobody knows."""
+        """Raises KafkaError INVALID_CONFIG for a topic that has records and no known columns."""
         if topic.internal:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{topic.name} is the broker's to write: use another topic.")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{topic.name} is written only by the broker: use another topic."
+            )
         if topic.configs.get(SCHEMA):
             return
         ends = await self._offsets.find([(topic.name, index) for index in topic.partitions], LOG_END)
@@ -138,7 +140,7 @@ class Streams(Listener):
         return Asked(answer, await self._offsets.find(places, at))
 
     def _fixed(self, name: str, configs: Mapping[str, str | None], asked: Asked) -> dict[str, str]:
-        """What the broker sets of a stream. Raises KafkaError."""
+        """The configuration that the broker sets for a stream. Raises KafkaError."""
         answer = asked.answer
         called = configs.get(STREAM_NAME) or name
         most = self._config["barnabas.streams.count.max"]
@@ -150,7 +152,7 @@ class Streams(Listener):
         for other in self.plans:
             if other != name and self._metadata.topics[other].configs.get(STREAM_NAME) == called:
                 raise KafkaError(
-                    ErrorCode.INVALID_CONFIG, f"There is a stream {called} already, into {other}: use another name."
+                    ErrorCode.INVALID_CONFIG, f"A stream named {called} already writes into {other}: use another name."
                 )
         self._check_circle(name, answer.sources)
         starts = {source: self._starts(source, known, asked.starts) for source, known in answer.sources.items()}
@@ -163,23 +165,23 @@ class Streams(Listener):
         return {**values, STREAM_NAME: called, STREAM_PLAN: plan.encode()}
 
     def _starts(self, name: str, topic_id: str, starts: Mapping[TopicPartition, int]) -> tuple[int, ...]:
-        """Where a stream begins in a topic that it reads. Raises KafkaError.
+        """The first offsets of a stream in a topic that it reads. Raises KafkaError.
 
-        A partition that has come since `starts` were looked up is younger than the question.
+        A partition that the topic got after `starts` were looked up is read from its beginning.
         """
         source = self._topics.find(name)
         if str(uuid.UUID(bytes=source.topic_id)) != topic_id:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} was made again meanwhile: try again.")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} was created again meanwhile: try again.")
         return tuple(starts.get((name, index), 0) for index in source.partitions)
 
     def _check_circle(self, name: str, sources: Iterable[str]) -> None:
-        """Raises KafkaError INVALID_CONFIG for a stream that would read, by way of others, what it writes."""
+        """Raises KafkaError INVALID_CONFIG for a stream that would read its own results, directly or through others."""
         seen: set[str] = set()
         todo = list(sources)
         while todo:
             source = todo.pop()
             if source == name:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The stream would read what it writes into {name}.")
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The stream would read its own results in {name}.")
             if source in seen:
                 continue
             seen.add(source)
@@ -193,26 +195,26 @@ def is_stream(configs: Mapping[str, str | None]) -> bool:
 
 
 def gets_stream(current: Mapping[str, str], target: Mapping[str, str]) -> bool:
-    """Whether a topic gets a stream."""
+    """Whether a change gives a topic a stream."""
     return is_stream(target) and not is_stream(current)
 
 
 def check_stream_keys(configs: Mapping[str, str | None]) -> None:
-    """Raises KafkaError INVALID_CONFIG for keys of a new topic that only the broker sets, or that go with a stream."""
+    """Raises KafkaError INVALID_CONFIG for keys of a new topic that only the broker sets, or that need a stream."""
     if configs.get(STREAM_PLAN) is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{STREAM_PLAN} is set by the broker: leave it out.")
     _check_together(configs)
 
 
 def without_stream(current: Mapping[str, str], target: dict[str, str]) -> None:
-    """A topic that loses its stream loses all that belongs to it: change `target` so."""
+    """If a change removes a topic's stream, remove the stream's other keys from `target`, too."""
     if is_stream(current) and not is_stream(target):
         for key in (*STREAM_KEYS, OWNER, DENIED):
             target.pop(key, None)
 
 
 def check_stream_changes(name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
-    """Raises KafkaError INVALID_CONFIG for a change that would make a stream and its state disagree."""
+    """Raises KafkaError INVALID_CONFIG for a change after which a stream and its state would not fit together."""
     if is_stream(current) and is_stream(target):
         if current[STREAM] != target[STREAM]:
             raise KafkaError(

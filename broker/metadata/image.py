@@ -206,10 +206,10 @@ class MetadataImage:
                 except StorageError:
                     if vnode.error is not None:
                         raise
-        raise StorageError("it cannot be mended")
+        raise StorageError("it cannot be repaired")
 
     def begin_with(self, snapshots: Snapshots, tell: Tell | None = None) -> int:
-        """Forget all, and apply the newest whole snapshot, if there is one; gives the offset where the log goes on."""
+        """Forget all, and apply the newest whole snapshot, if any; gives the offset where the log continues."""
         self._clear()
         snapshot, records = _newest(snapshots, tell)
         for record in records:
@@ -217,13 +217,13 @@ class MetadataImage:
         return 0 if snapshot is None else snapshot.offset
 
     def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> int:
-        """Apply the newest whole snapshot; gives the offset where the log goes on. Raises StorageError."""
+        """Apply the newest whole snapshot; gives the offset where the log continues. Raises StorageError."""
         snapshot, records = _newest(snapshots, tell)
         if snapshot is not None:
             if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:
                 raise StorageError(
                     f"the metadata log in {vnode.place} has offsets {vnode.log_start_offset} to "
-                    f"{vnode.log_end_offset}, and does not go on where {snapshot.name} ends"
+                    f"{vnode.log_end_offset}, and does not continue where {snapshot.name} ends"
                 )
             for record in records:
                 self.apply(record)

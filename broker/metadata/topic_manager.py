@@ -1,7 +1,7 @@
-"""Topics: create, delete, grow. First the metadata log, durably, then the directories, then everybody sees it.
+"""Topics: create, delete, grow. A change is first durable in the metadata log, then in directories, and then visible.
 
-A crash in between leaves the log ahead of the disk; `reconcile` at the next start finishes what the log says. A folder
-that the log has never heard of was copied in from elsewhere: its topic is taken over under the id that the folder has.
+After a crash in between, the log is ahead of the disk, and `reconcile` at the next start does the remaining work. A
+folder that is not in the log was copied in from elsewhere: its topic is added, under the id in the folder.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from barnabas.wire.types import ZERO_UUID, Message
 
 MAX_NAME = 249
 MAX_PARTITIONS = 100_000
-# A thread makes the batch of a change with more records.
+# The batch of a change with at least this many records is made in a thread.
 RECORDS_AT_ONCE = 500
-# How soon what the disk refused is tried again.
+# The pause before partitions that the disk has refused are tried again.
 _MISSING_SECONDS = 5.0
-# Topics of coordinators: what their configuration keys begin with, and how their records are compressed, as in Kafka.
+# Topics of coordinators: the prefix of their configuration keys, and the compression of their records, as in Kafka.
 _COORDINATORS = {
     OFFSETS_TOPIC: ("offsets.topic", "producer"),
     TRANSACTIONS_TOPIC: ("transaction.state.log", "uncompressed"),
@@ -55,7 +55,7 @@ def _is_empty(vnode: Vnode) -> bool:
 
 
 def _has_known_id(vnode: Vnode) -> bool:
-    """False for a folder that cannot be read, which says nothing of its topic: it is left as it is."""
+    """Whether the folder says which topic it belongs to. A folder that cannot be read does not, and is left alone."""
     try:
         return vnode.topic_id is not None
     except KafkaError:
@@ -63,7 +63,7 @@ def _has_known_id(vnode: Vnode) -> bool:
 
 
 def _led_here(metadata: MetadataImage, name: str, index: int) -> TopicImage:
-    """A topic as it is, but that this node leads a partition of it."""
+    """A topic as it is now, except that this node leads the given partition."""
     topic = metadata.topics[name]
     return TopicImage(name, topic.topic_id, {index: Leader(metadata.node_id, 0)}, topic.configs)
 
@@ -77,23 +77,23 @@ def new_topic_id() -> bytes:
 
 
 class TopicManager(Listener):
-    """All changes of topics go through here, one at a time. It keeps the vnodes as the image says."""
+    """All changes of topics go through here, one at a time. It keeps the vnodes in line with the image."""
 
     def __init__(
         self, config: BrokerConfig, metadata: MetadataImage, data_dir: DataDir, flusher: Flusher, log: EventLog
     ) -> None:
         self.config, self.metadata, self.data_dir, self.flusher, self.log = config, metadata, data_dir, flusher, log
-        #: Topics whose vnodes have yet to get their settings and leader epochs, by their ids.
+        #: The ids of topics whose vnodes have not yet got the settings and leader epochs in the image.
         self._unsettled: dict[bytes, None] = {}
-        #: Removed topics of which folders are left: until these are gone it must be known that they are removed.
+        #: Removed topics that still have folders. Until these are gone, the metadata must list the removals.
         self.unremoved: set[bytes] = set()
-        #: Names of removed topics whose folders are being taken away; the event says when that is done.
+        #: Names of removed topics whose folders are being removed. The event is set when that is done.
         self._leaving: dict[str, trio.Event] = {}
         self.changes = trio.Lock()
         self._has_missing = trio.Event()
-        #: Of several nodes: waits until no other one has anything of a removed topic, and then calls.
+        #: With several nodes: waits until no other node has anything of a removed topic, and then makes the call.
         self.when_let_go: Callable[[Callable[[], Awaitable[None]]], None] | None = None
-        #: Which nodes there are to lead new partitions.
+        #: Chooses the leaders of new partitions.
         self.placement = Placement(metadata, [metadata.node_id])
 
     # --- checks -------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class TopicManager(Listener):
         return 0 < len(name) <= MAX_NAME and name not in (".", "..") and bool(_LEGAL.fullmatch(name))
 
     def check_new(self, name: str, count: int, configs: Mapping[str, str | None]) -> None:
-        """Raises KafkaError with Kafka's code if a topic cannot be made like this."""
+        """Raises KafkaError with Kafka's code if a topic cannot be created like this."""
         if not self.is_valid_name(name) or name == METADATA_TOPIC:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal")
         if name in self.metadata.topics:
@@ -124,7 +124,7 @@ class TopicManager(Listener):
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Number of partitions is above {MAX_PARTITIONS}.")
 
     def find(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
-        """Raises KafkaError for a topic that is not there."""
+        """The topic with a name or an id. Raises KafkaError if there is none."""
         if topic_id != ZERO_UUID:
             topic = self.metadata.by_id.get(topic_id)
             if topic is None:
@@ -144,11 +144,11 @@ class TopicManager(Listener):
         *,
         written: Callable[[], None] | None = None,
     ) -> None:
-        """Write a metadata change, wait until it is on disk, and let everybody see it. The caller holds `changes`.
+        """Write a metadata change, wait until it is on disk, and make it visible. The caller holds `changes`.
 
-        `written` is called at once when the change is in the log, and with it nothing else runs before; `make` does
-        what must be there when the change is seen. Raises KafkaError if the log cannot be written, and what `make`
-        raises; then nobody has seen anything.
+        `written` is called as soon as the change is in the log, before any other task runs. `make` creates what must
+        exist when the change becomes visible. Raises KafkaError if the log cannot be written, and the errors of `make`;
+        then the change is not visible.
         """
         assert self.changes.locked()
         if len(records) < RECORDS_AT_ONCE or written is not None:
@@ -164,7 +164,7 @@ class TopicManager(Listener):
         await self.change_leaders(records, lambda: self.metadata.change(records))
 
     async def change_leaders(self, records: Sequence[Message], change: Callable[[], None]) -> None:
-        """Apply a change: partitions that are led here from then on are there before, those that are no longer go."""
+        """Apply a change. Partitions that this node then leads are opened before, those that leave it closed after."""
         taken, given = self._moving(records) if self.data_dir.is_shared else ([], [])
         if taken:
             await self._take(taken)
@@ -174,7 +174,7 @@ class TopicManager(Listener):
         await self.settle()
 
     async def _take(self, partitions: list[TopicPartition]) -> None:
-        """Have partitions that are led here from now on. What the disk refuses is tried again."""
+        """Open partitions that this node leads from now on. What the disk refuses is tried again."""
         try:
             await self.data_dir.take(
                 partitions, lambda topic: self.config.log_config(self.metadata.topics[topic].configs)
@@ -185,12 +185,12 @@ class TopicManager(Listener):
             self.missing(error)
 
     def missing(self, error: KafkaError) -> None:
-        """Partitions that are led here could not be had: their clients are told so until they are."""
+        """Note that partitions led here could not be opened. Their clients get errors until they are."""
         self.log.error("partition.not_made", error=error, again_after=_MISSING_SECONDS)
         self._has_missing.set()
 
     async def run_missing(self) -> None:
-        """Of several nodes: have what is led here and could not be had, until cancelled."""
+        """With several nodes: open partitions led here that could not be opened before. Runs until cancelled."""
         while True:
             await self._has_missing.wait()
             self._has_missing = trio.Event()
@@ -209,7 +209,7 @@ class TopicManager(Listener):
                 await self.settle()
 
     def _moving(self, records: Sequence[Message]) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """The partitions that come to this node by a change, and those that leave it."""
+        """The partitions whose leadership comes to this node by a change, and those whose leadership leaves it."""
         taken: list[TopicPartition] = []
         given: list[TopicPartition] = []
         here = self.metadata.node_id
@@ -231,7 +231,7 @@ class TopicManager(Listener):
             self._unsettled[after.topic_id] = None
 
     async def settle(self) -> None:
-        """Give vnodes the settings and leader epochs that the image has for them. Others have their turn meanwhile."""
+        """Give vnodes the settings and leader epochs in the image. Other tasks run in between."""
         yielder = Yielder()
         while self._unsettled:
             topic_id, _ = self._unsettled.popitem()
@@ -239,7 +239,7 @@ class TopicManager(Listener):
             if topic is None:
                 continue
             config = self.config.log_config(topic.configs)
-            alike: LogConfig | None = None  # settings that vnodes have, and that say the same
+            alike: LogConfig | None = None  # settings of vnodes that equal the new ones
             for index, leader in list(topic.partitions.items()):
                 vnode = self.data_dir.vnodes.get((topic.name, index))
                 if vnode is not None:
@@ -252,7 +252,7 @@ class TopicManager(Listener):
                 await yielder()
 
     async def finalize_features(self) -> None:
-        """State in the metadata log which features hold. Kafka refuses one that does not say it."""
+        """Write the levels of the features to the metadata log. Kafka refuses a log without them."""
         missing: list[Message] = [
             FeatureLevelRecord(name=name, feature_level=feature.finalized)
             for name, feature in FEATURES.items()
@@ -270,9 +270,9 @@ class TopicManager(Listener):
         *,
         leaders: Sequence[int] | None = None,
     ) -> TopicImage:
-        """Make a topic, whose partitions have these leaders (those who lead fewest, if None).
+        """Create a topic. Its partitions get these leaders; by default, the nodes that lead fewest.
 
-        It is complete when it is first seen. Raises KafkaError.
+        It is complete when it becomes visible. Raises KafkaError.
         """
         with trio.CancelScope(shield=True):  # a client that leaves must not leave half a topic
             async with self._when_gone(name):
@@ -291,7 +291,7 @@ class TopicManager(Listener):
         return topic
 
     async def _take_back(self, topic: TopicImage, count: int) -> None:
-        """A topic whose partitions could not all be made (a full disk) goes again, as far as the disk lets it."""
+        """Remove a topic again after some of its partitions could not be created, as far as the disk allows."""
         try:
             await self.commit([RemoveTopicRecord(topic_id=topic.topic_id)])
             await self._drop_vnodes(topic, list(range(count)))
@@ -299,13 +299,13 @@ class TopicManager(Listener):
             self.log.error("topic.half_made", topic=topic.name, error=error)
 
     def default_count(self, name: str) -> int:
-        """The number of partitions of a topic that is made without saying how many."""
+        """The number of partitions of a topic that is created without a number."""
         keys = f"{_COORDINATORS[name][0]}." if name in _COORDINATORS else ""
         count: int = self.config[f"{keys}num.partitions"]
         return count
 
     async def auto_create(self, name: str) -> TopicImage:
-        """Make a topic with the broker's defaults, unless it is there. Raises KafkaError."""
+        """Create a topic with the broker's defaults, unless it exists. Raises KafkaError."""
         if name in _COORDINATORS:
             return await self.internal_topic(name)
         try:
@@ -316,7 +316,7 @@ class TopicManager(Listener):
             raise
 
     async def internal_topic(self, name: str) -> TopicImage:
-        """The topic of a coordinator, made when it is first needed. Raises KafkaError."""
+        """The topic of a coordinator, created when it is first needed. Raises KafkaError."""
         found = self.metadata.topics.get(name)
         if found is not None:
             return found
@@ -333,7 +333,7 @@ class TopicManager(Listener):
     async def grow(
         self, name: str, count: int, *, validate_only: bool = False, leaders: Sequence[int] | None = None
     ) -> None:
-        """Raise a topic's partition count; the new ones have these leaders, as in `create`. Raises KafkaError."""
+        """Raise a topic's number of partitions. The new ones get these leaders, as in `create`. Raises KafkaError."""
         with trio.CancelScope(shield=True):
             async with self.changes:
                 topic = self.find(name)
@@ -342,7 +342,7 @@ class TopicManager(Listener):
                 if name in _COORDINATORS:
                     raise KafkaError(
                         ErrorCode.INVALID_PARTITIONS,
-                        f"{name} keeps its {have} partitions: what is coordinated is found in them by their number",
+                        f"{name} keeps its {have} partitions: groups and ids are assigned to them by their number",
                     )
                 if count <= have:
                     raise KafkaError(
@@ -357,9 +357,9 @@ class TopicManager(Listener):
                 await self.commit(records, lambda: self.make_vnodes(grown, range(have, count)))
 
     async def delete(self, name: str | None, topic_id: bytes = ZERO_UUID) -> TopicImage:
-        """Delete a topic; what readers have open stays readable to them. Raises KafkaError.
+        """Delete a topic. Readers can still read the data that they have open. Raises KafkaError.
 
-        Other changes go on while its folders are taken away; a topic of the same name waits for that.
+        Other changes continue while its folders are removed. The creation of a topic with the same name waits for that.
         """
         with trio.CancelScope(shield=True):
             async with self.changes:
@@ -371,14 +371,14 @@ class TopicManager(Listener):
             await self._drop_vnodes(topic, indexes)
             if self.when_let_go is None:
                 await self._free_name(topic)
-            else:  # another node may begin, and have much to recover: nobody but a topic of that name waits for it
+            else:  # another node may be in a long recovery: only a new topic of that name waits for it
                 self.when_let_go(partial(self._free_name, topic))
         self.log.info("topic.deleted", topic=topic.name, id=uuid.UUID(bytes=topic.topic_id))
         return topic
 
     async def _free_name(self, topic: TopicImage) -> None:
-        """Let topics of this name be made again, when nothing of a removed one is left anywhere."""
-        if any(leader.node < 0 for leader in topic.partitions.values()):  # put away, and not taken yet
+        """Allow new topics of this name, once nothing of the removed one is left on any node."""
+        if any(leader.node < 0 for leader in topic.partitions.values()):  # closed, not opened by a new leader
             try:
                 await self.data_dir.sweep({topic.topic_id})
             except OSError as error:
@@ -387,7 +387,7 @@ class TopicManager(Listener):
         self._leaving.pop(topic.name).set()
 
     async def _drop_vnodes(self, topic: TopicImage, indexes: list[int]) -> None:
-        """Take the partitions of a removed topic away. What resists is deleted at the next start."""
+        """Remove the partitions of a removed topic. Folders that cannot be removed are deleted at the next start."""
         yielder, resists = Yielder(), False
         for index in indexes:
             if (topic.name, index) in self.data_dir.vnodes:
@@ -404,7 +404,7 @@ class TopicManager(Listener):
 
     @asynccontextmanager
     async def _when_gone(self, name: str) -> AsyncIterator[None]:
-        """Hold the lock of all changes at a time when no folder of a removed topic of that name is left."""
+        """Hold the lock of all changes, once no folder of a removed topic of that name is left."""
         while True:
             async with self.changes:
                 leaving = self._leaving.get(name)
@@ -414,12 +414,12 @@ class TopicManager(Listener):
             await leaving.wait()
 
     async def make_vnodes(self, topic: TopicImage, indexes: range) -> None:
-        """Make the partitions led here that are not there, and let those begin where they should that do not yet.
+        """Create missing partitions that are led here. Empty ones of a query topic move to their first offset.
 
-        These are of a topic that became a query topic, or of a creation that was cut short. Raises KafkaError.
+        There are such partitions after a topic became a query topic, or after an unfinished change. Raises KafkaError.
         """
         config = self.config.log_config(topic.configs)
-        yielder = Yielder()  # a large topic must not hold up everybody else
+        yielder = Yielder()  # a large topic must not delay other tasks
         for index in indexes:
             if topic.partitions[index].node != self.metadata.node_id:
                 continue
@@ -432,17 +432,17 @@ class TopicManager(Listener):
                 await yielder()
 
     async def reconcile(self) -> None:
-        """After a start: make the directories what the metadata log says, and take over folders from elsewhere."""
+        """After a start: bring the directories in line with the metadata log, and add topics of copied folders."""
         metadata = self.metadata
         for (name, index), vnode in list(self.data_dir.vnodes.items()):
             if name == METADATA_TOPIC or not _has_known_id(vnode):
                 continue
             topic = metadata.by_id.get(vnode.topic_id)
             if vnode.topic_id == ZERO_UUID and name in metadata.topics and not _is_empty(vnode):
-                topic = metadata.topics[name]  # taken over without an id at an earlier start
+                topic = metadata.topics[name]  # it was added without an id at an earlier start
             if topic is not None and topic.name == name and index in topic.partitions:
                 continue
-            # Without an id and a record it is no topic of anybody's: power was lost before its id was on disk.
+            # A folder without an id and records belongs to no topic: power was lost before its id was on disk.
             is_nothing = vnode.topic_id == ZERO_UUID and _is_empty(vnode)
             if is_nothing or vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
                 self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
@@ -452,7 +452,7 @@ class TopicManager(Listener):
             if name != METADATA_TOPIC and name not in metadata.topics and _has_known_id(vnode):
                 adopted.setdefault(name, []).append(index)
         for name, indexes in adopted.items():
-            # A folder from before topic ids has none: the topic gets one here, which only the metadata log knows.
+            # A folder from before topic ids has none. The topic gets one here, which only the metadata log has.
             topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
             if topic_id == ZERO_UUID:
                 topic_id = new_topic_id()
@@ -463,17 +463,17 @@ class TopicManager(Listener):
         await self.make_all_vnodes()
 
     async def sweep(self) -> None:
-        """Take away what is left of removed topics, whose node had ended when they were. Raises StorageError."""
+        """Remove folders of topics that were removed while the node with the folders was down. Raises StorageError."""
         if not self.metadata.removed_ids:
             return
         try:
             gone = await self.data_dir.sweep(self.metadata.removed_ids)
         except OSError as error:
-            raise StorageError(f"cannot look for what is left of removed topics: {error}") from error
+            raise StorageError(f"cannot look for folders of removed topics: {error}") from error
         for name, index in gone:
             self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
 
     async def make_all_vnodes(self) -> None:
-        """Make the partitions led here that are not there. Raises KafkaError."""
+        """Create the missing partitions that are led here. Raises KafkaError."""
         for topic in list(self.metadata.topics.values()):
             await self.make_vnodes(topic, range(len(topic.partitions)))

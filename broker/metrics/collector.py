@@ -32,6 +32,7 @@ from barnabas.broker.metadata.image import METADATA_TOPIC, MetadataImage
 from barnabas.broker.metrics.loop import Holds
 from barnabas.broker.metrics.measures import Histogram, quantile
 from barnabas.broker.metrics.requests import Answered, RequestCounts
+from barnabas.broker.metrics.subscriptions import Subscriptions
 from barnabas.broker.metrics.telemetry import ClientTelemetry
 from barnabas.broker.metrics.watch import Watch
 from barnabas.broker.net.connections import Connections
@@ -65,6 +66,7 @@ class Sources:
     transactions: Transactions
     queries: Queries
     streams: Streams
+    subscriptions: Subscriptions
     telemetry: ClientTelemetry
     clock: Clock
     log: EventLog
@@ -108,7 +110,7 @@ class Families:
 
     def finish(self) -> list[Metric]:
         """All families, and one for the series that were left out."""
-        text = f"Series beyond {MOST_SERIES} of a family, which are not told."
+        text = f"Series beyond {MOST_SERIES} of a family, which are left out."
         left_out = GaugeMetricFamily("barnabas_metrics_series_left_out", text, labels=["family"])
         for name, count in sorted(self._left_out.items()):
             left_out.add_metric([name], count)
@@ -152,6 +154,7 @@ class Collector:
         await self._groups(families)
         await self._transactions(families)
         self._queries(families)
+        self._subscriptions(families)
         self._clients(families)
         self._events(families)
         families.made += self._process.collect()
@@ -174,7 +177,7 @@ class Collector:
         )
         to.histogram(
             "barnabas_event_loop_hold_seconds",
-            "How long the event loop served without a look for more.",
+            "How long the event loop served before it polled again.",
             [((), self._holds.histogram)],
         )
         to.gauge("barnabas_event_loop_longest_hold_seconds", "The longest hold since the start.").add(
@@ -187,10 +190,10 @@ class Collector:
         connections = to.gauge("kafka_server_socketservermetrics_connection_count", "Open connections.", ["listener"])
         for listener in sources.identity.bound:
             connections.add([listener.name], sources.connections.per_listener.get(listener.name, 0))
-        accepted = to.counter("barnabas_connections_accepted", "Connections that were let in.", ["listener"])
+        accepted = to.counter("barnabas_connections_accepted", "Connections that were accepted.", ["listener"])
         for name, count in sorted(sources.connections.accepted.items()):
             accepted.add([name], count)
-        to.counter("barnabas_connections_refused", "Connections that were turned away.").add(
+        to.counter("barnabas_connections_refused", "Connections that were refused.").add(
             [], sources.connections.refused
         )
         to.gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions that are kept.").add(
@@ -232,7 +235,7 @@ class Collector:
             sent.add([each.name], answered[key].bytes)
         to.histogram(
             "barnabas_request_seconds",
-            "From a request's arrival to its answer. Of Fetch that has its long poll.",
+            "From a request's arrival to its answer, including the long poll of Fetch.",
             [([each.name], answered[key].seconds) for key, each in apis],
             ["request"],
         )
@@ -254,12 +257,12 @@ class Collector:
         total = self._watch.total
         got = to.counter(
             "kafka_server_brokertopicmetrics_bytesin",
-            "Bytes of batches that were appended; without a topic, of all.",
+            "Bytes of appended batches; without a topic, of all topics.",
             ["topic"],
         )
         records = to.counter(
             "kafka_server_brokertopicmetrics_messagesin",
-            "Records that were appended; without a topic, of all.",
+            "Records that were appended; without a topic, to all topics.",
             ["topic"],
         )
         got.add([""], total.bytes)
@@ -269,7 +272,7 @@ class Collector:
             records.add([name], each.records)
         sent = to.counter(
             "kafka_server_brokertopicmetrics_bytesout",
-            "Bytes of batches in answers to Fetch; without a topic, of all.",
+            "Bytes of batches in answers to Fetch; without a topic, of all topics.",
             ["topic"],
         )
         fetched = self._fetched()
@@ -311,7 +314,7 @@ class Collector:
             "kafka_controller_kafkacontroller_offlinepartitionscount",
             "kafka_server_replicamanager_offlinereplicacount",
         ):
-            to.gauge(name, "Partitions whose log cannot be used since an error of the disk.").add([], offline)
+            to.gauge(name, "Partitions whose log is offline after a disk error.").add([], offline)
         self._log_series(to, figures)
         by_topic: Counter[str] = Counter()
         for each in figures:
@@ -321,7 +324,7 @@ class Collector:
             disk.add([name], size)
         total, usable = await trio.to_thread.run_sync(data_dir.disk_space)
         to.gauge("barnabas_disk_size_bytes", "Size of the data directory's disk.").add([], total)
-        to.gauge("barnabas_disk_free_bytes", "Of it, what the broker may use still.").add([], usable)
+        to.gauge("barnabas_disk_free_bytes", "Free space of the data directory's disk for the broker.").add([], usable)
 
     def _log_series(self, to: Families, figures: list[PartitionFigures]) -> None:
         if len(figures) > MOST_SERIES:
@@ -382,10 +385,10 @@ class Collector:
         for name, count in members.items():
             counts.add([name], count)
         labels = ["consumergroup", "topic", "partition"]
-        offsets = to.gauge("kafka_consumergroup_current_offset", "What a group has committed.", labels)
-        lag = to.gauge("kafka_consumergroup_lag", "Records between that and the end.", labels)
+        offsets = to.gauge("kafka_consumergroup_current_offset", "Committed offset of a group.", labels)
+        lag = to.gauge("kafka_consumergroup_lag", "Records between a group's committed offset and the end.", labels)
         seconds = to.gauge(
-            "barnabas_consumergroup_lag_seconds", "Age of the first record that a group has yet to commit.", labels
+            "barnabas_consumergroup_lag_seconds", "Age of the first record that a group has not committed.", labels
         )
         by_topic: Counter[tuple[str, str]] = Counter()
         for each in lags:
@@ -416,9 +419,9 @@ class Collector:
         for name, count in sorted(states.items()):
             counts.add([name], count)
         age = 0.0 if oldest is None else max(0.0, (self._from.clock.wall_ms() - oldest) / 1000)
-        to.gauge("barnabas_transaction_oldest_open_seconds", "Age of the oldest open transaction; 0 if none is.").add(
-            [], age
-        )
+        to.gauge(
+            "barnabas_transaction_oldest_open_seconds", "Age of the oldest open transaction; 0 if none is open."
+        ).add([], age)
 
     # --- queries and streams ------------------------------------------------------------------------------------------
 
@@ -428,7 +431,7 @@ class Collector:
         to.gauge("barnabas_streams", "Streams.").add([], len(sources.streams.plans))
         status = sources.queries.status
         told = to.gauge(
-            "barnabas_streams_driver_status_age_seconds", "Since the driver said last how all are; -1: never."
+            "barnabas_streams_driver_status_age_seconds", "Time since the driver's last status; -1: there is none."
         )
         told.add([], -1.0 if status is None else (sources.clock.wall_ms() - status.at_ms) / 1000)
         kinds: tuple[tuple[str, Mapping[str, Figures]], ...] = (
@@ -437,6 +440,23 @@ class Collector:
         )
         for kind, found in kinds:
             _tell_jobs(to, kind, {name: each for name, each in found.items() if name in sources.metadata.topics})
+
+    # --- binary logs ------------------------------------------------------------------------------------------------
+
+    def _subscriptions(self, to: Families) -> None:
+        now = self._from.clock.wall_ms() / 1000
+        labels = ["subscription"]
+        behind = to.gauge(
+            "barnabas_binlog_lag_seconds", "From when the server made the last event until its topic had it.", labels
+        )
+        rate = to.gauge("barnabas_binlog_messages_per_second", "Messages written, before the last report.", labels)
+        age = to.gauge("barnabas_binlog_report_age_seconds", "Time since the subscription's last report.", labels)
+        states = to.gauge("barnabas_binlog_state", "1 for its current state.", [*labels, "state"])
+        for name, report in sorted(self._from.subscriptions.reports.items()):
+            behind.add([name], report.behind)
+            rate.add([name], report.per_second)
+            age.add([name], max(0.0, now - report.at))
+            states.add([name, report.state_at(now)], 1)
 
     # --- what clients push ------------------------------------------------------------------------------------------
 
@@ -489,16 +509,16 @@ def _figures_of(status: object) -> Figures:
 
 
 def _tell_jobs(to: Families, kind: str, found: Mapping[str, Figures]) -> None:
-    lag = to.gauge(f"barnabas_{kind}_lag", "Records of the source that are not worked at yet.", ["topic"])
-    rows = to.counter(f"barnabas_{kind}_rows", "Records worked at since the driver began.", ["topic"])
+    lag = to.gauge(f"barnabas_{kind}_lag", "Records of the source that are not processed yet.", ["topic"])
+    rows = to.counter(f"barnabas_{kind}_rows", "Records processed since the driver started.", ["topic"])
     batch = to.gauge(f"barnabas_{kind}_batch_seconds", "How long the last batch took.", ["topic"])
     lost = to.counter(
         f"barnabas_{kind}_left_out",
         "Dead letters of a query; of a stream, records that came late or have no place.",
         ["topic"],
     )
-    failing = to.gauge(f"barnabas_{kind}_failing", "1 while its last error stands.", ["topic"])
-    states = to.gauge(f"barnabas_{kind}_state", "1 for the state that it is in.", ["topic", "state"])
+    failing = to.gauge(f"barnabas_{kind}_failing", "1 while it has a last error.", ["topic"])
+    states = to.gauge(f"barnabas_{kind}_state", "1 for its current state.", ["topic", "state"])
     for name, each in sorted(found.items()):
         if each.lag is not None:
             lag.add([name], each.lag)

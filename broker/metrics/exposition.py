@@ -16,6 +16,7 @@ from barnabas.broker.metrics.collector import Collected, Collector
 from barnabas.broker.metrics.loop import Holds
 from barnabas.broker.metrics.measures import Histogram
 from barnabas.broker.metrics.requests import RequestCounts
+from barnabas.broker.metrics.subscriptions import Subscriptions
 from barnabas.broker.metrics.watch import Watch
 from barnabas.broker.net.connections import Connections
 from barnabas.broker.parts import Parts
@@ -37,6 +38,7 @@ class Metrics:
         """Start the task that takes regular notes, now that the broker's parts exist."""
         flusher.observe = self.fsyncs.observe
         connections.poller.held = self.holds.held
+        parts.make(Subscriptions)
         self.watch = parts.make(Watch, counts=self.requests)
         self._collector = parts.make(
             Collector, counts=self.requests, holds=self.holds, fsyncs=self.fsyncs, watch=self.watch
@@ -58,13 +60,13 @@ class Metrics:
 
 
 class Shared:
-    """Texts that are being made, each of them once for all who ask meanwhile."""
+    """Texts that are being made. Each is made once, for all readers that ask meanwhile."""
 
     def __init__(self) -> None:
         self._making: dict[str, _Making] = {}
 
     async def made(self, kind: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The text of a kind; `make` makes it, if nobody does. Raises OSError."""
+        """The text of a kind. Calls `make`, unless this text is already being made. Raises OSError."""
         making = self._making.get(kind)
         if making is None:
             making = self._making[kind] = _Making()

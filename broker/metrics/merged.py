@@ -1,7 +1,7 @@
 """The metrics of several nodes as one text.
 
-Each series gets the label `node`. A family stands there once, as both formats demand: its first lines, and behind them
-the series of all nodes. The texts are Prometheus' text format 0.0.4, or OpenMetrics 1.0.
+Each series gets the label `node`. Each family appears once, as both formats require: its header lines, followed by the
+series of all nodes. The texts are in Prometheus' text format 0.0.4, or in OpenMetrics 1.0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _HELP, _COMMENT, _END = b"# HELP ", b"#", b"# EOF"
-#: The name of a series, and where its labels begin, if it has any.
+#: The name of a series, and the beginning of its labels, if it has any.
 _NAME = re.compile(rb"([^{ ]+)(\{(\})?)?")
 
 
@@ -22,7 +22,7 @@ class _Family:
 
 
 def merged(pages: Mapping[int, bytes | None]) -> bytes:
-    """The texts of nodes, by their ids, as one; None is a node that has not answered. For a thread."""
+    """Merge the texts of nodes, by their ids, into one. None stands for a node that has not answered. For a thread."""
     families: dict[bytes, _Family] = {}
     for node, page in pages.items():
         _add(families, page or b"", b'node="%d"' % node)
@@ -53,7 +53,7 @@ def _add(families: dict[bytes, _Family], page: bytes, label: bytes) -> None:
 
 
 def _labelled(line: bytes, label: bytes) -> bytes:
-    """A series with one label more."""
+    """A series with one more label."""
     found = _NAME.match(line)
     assert found is not None
     name, opening, is_empty = found.groups()

@@ -1,4 +1,4 @@
-"""What other nodes can have of a node's metrics: the text, without the libraries that make it."""
+"""Gives a node's metrics to other nodes, as text, without importing the libraries that make it."""
 
 from __future__ import annotations
 

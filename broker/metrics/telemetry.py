@@ -83,7 +83,7 @@ class ClientTelemetry:
             since, wanted = now - instance.asked_at, instance.subscription.interval_ms / 1000 * _EARLY
             is_same = self._subscription(instance.client) == instance.subscription
             if is_same and since < wanted and instance.pushed_at < instance.asked_at:
-                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the subscription was asked for just now")
+                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the subscription was asked for too recently")
         instance.client = {**client, "client_instance_id": str(uuid.UUID(bytes=instance_id))}
         instance.subscription, instance.asked_at = self._subscription(instance.client), now
         self._keep(instance_id, instance)
@@ -104,14 +104,14 @@ class ClientTelemetry:
         """The instance that pushes now. Raises KafkaError if it may not push, or not this."""
         instance = self._instances.get(instance_id)
         if instance_id == ZERO_UUID or (instance is not None and instance.is_over):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "no such client instance, or it has said that it ends")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "no such client instance, or it has announced its end")
         if instance is None or instance.subscription is None or instance.subscription.id != subscription_id:
             raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "ask for the subscription again")
         if self._subscription(instance.client) != instance.subscription:
             raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the subscription has changed: ask for it again")
         interval = instance.subscription.interval_ms / 1000
         if not is_last and now - instance.pushed_at < interval * _EARLY:
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "it pushes sooner than it was asked to")
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the push comes too soon")
         if size > MOST_BYTES:
             raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE, f"a push has at most {MOST_BYTES} bytes")
         instance.pushed_at, instance.is_over = now, is_last
@@ -134,7 +134,7 @@ def parse(codec: int, data: bytes) -> list[Value]:
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
     if codec not in (CompressionType.NONE, *COMPRESSION):
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "that algorithm was not offered")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "that compression was not offered")
     try:
         told = MetricsData.FromString(decompress(codec, data, MOST_DECOMPRESSED))
     except (DecodeError, KafkaError):

@@ -1,8 +1,8 @@
-"""Requests as they come and are answered, for somebody who looks: `barnabas trace`.
+"""Requests with their answers as they occur, for watchers: `barnabas trace`.
 
-A request is noted when its handler is called, and told with its answer, or at once where it gets none. A watcher has
-the newest `MOST_WAITING` lines that it has yet to take; what it is too slow for is counted, and nobody waits for it.
-While nobody watches, nothing is noted.
+A request is noted when its handler is called. Watchers get it with its answer, or at once if it gets none. At most
+`MOST_WAITING` lines wait for a watcher that reads slowly; further lines are only counted, and no request waits. Without
+watchers, nothing is noted.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from barnabas.wire.types import Message
 
 MOST_WATCHERS = 8
 MOST_WAITING = 1000
-#: Requests that have begun and are not answered; of more, the oldest are not told.
+#: The most requests that are noted without an answer. If there are more, the oldest are dropped.
 MOST_OPEN = 10_000
 MOST_NAMES = 10
 _NAME_CHARS = 300
-# So often a watcher that hears nothing gets an empty line, by which a dead connection shows.
+# How often a watcher without news gets an empty line, which shows whether its connection still works.
 QUIET_SECONDS = 10.0
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """A request and its answer. Times are in ms: `at` since 1970, `ms` from its arrival to its answer, which `bytes`
-    is the size of; both are left out where there is no answer."""
+    """A request and its answer. Times are in ms: `at` since 1970, `ms` from the request's arrival to its answer.
+    `bytes` is the answer's size. Both are left out if there is no answer."""
 
     at: int
     api: str
@@ -50,7 +50,7 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 
 class Filter(msgspec.Struct):
-    """What a watcher wants to see; empty: all."""
+    """The requests that a watcher wants to see; an empty field means all."""
 
     topic: str = ""
     client: str = ""
@@ -67,7 +67,7 @@ class Filter(msgspec.Struct):
 
 
 class Watcher:
-    """Somebody who looks. `lines` are those that are wanted, as JSON."""
+    """A client that watches. `lines` gives the wanted lines, as JSON."""
 
     def __init__(self, wanted: Filter) -> None:
         self._wanted = wanted
@@ -76,7 +76,7 @@ class Watcher:
         self._has_some = trio.Event()
 
     def tell(self, line: Line) -> None:
-        """Take a line, if it is wanted and there is room."""
+        """Add a line, if it is wanted and there is room."""
         if not self._wanted.takes(line):
             return
         if len(self._waiting) >= MOST_WAITING:
@@ -86,7 +86,7 @@ class Watcher:
         self._has_some.set()
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        """The lines as they come, some at a time, without end."""
+        """The lines as they arrive, some at a time, without end."""
         while True:
             if not self._waiting:
                 self._has_some = trio.Event()
@@ -99,7 +99,7 @@ class Watcher:
 
 
 class Traces:
-    """All watchers of a broker. Made in the thread of the event loop."""
+    """All watchers of a broker. Must be made in the thread of the event loop."""
 
     def __init__(self) -> None:
         self.watchers: dict[Watcher, None] = {}
@@ -108,7 +108,7 @@ class Traces:
         self._token: trio.lowlevel.TrioToken | None = None
 
     async def watch(self, wanted: Filter) -> AsyncGenerator[bytes, None]:
-        """Lines for one more watcher, until it leaves."""
+        """The lines for a new watcher, until it leaves."""
         watcher = Watcher(wanted)
         self._token = trio.lowlevel.current_trio_token()
         self.watchers[watcher] = None
@@ -122,11 +122,11 @@ class Traces:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many watchers as there may be."""
+        """Whether there are as many watchers as are allowed."""
         return len(self.watchers) >= MOST_WATCHERS
 
     def began(self, context: Context, request: Any) -> None:
-        """A request's handler is about to be called."""
+        """Note a request just before its handler is called."""
         connection = context.connection
         line = Line(
             at=int(time() * 1000),
@@ -144,13 +144,13 @@ class Traces:
             self._open.popitem(last=False)
 
     def unanswered(self, context: Context) -> None:
-        """The request gets no answer."""
+        """Note that the request gets no answer."""
         _, line = self._open.pop(id(context), (None, None))
         if line is not None:
             self._tell(line)
 
     def answered(self, context: Context, response: Message, size: int) -> None:
-        """The answer is encoded; perhaps in a thread."""
+        """Note that the answer is encoded. May be called in a thread."""
         seconds = perf_counter() - context.received_at
         if threading.get_ident() == self._loop:
             self._answered(context, response, size, seconds)
@@ -191,7 +191,7 @@ def _name(each: Any) -> str:
 
 
 def _errors(response: Any) -> list[str]:
-    """The names of the errors in an answer, each once, as far as its partitions say them."""
+    """The names of the errors in an answer, without duplicates, as far as its partitions have error codes."""
     codes: dict[int, None] = {}
     if code := getattr(response, "error_code", 0):
         codes[code] = None

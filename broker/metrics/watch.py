@@ -15,6 +15,7 @@ import trio
 from barnabas.broker.coordinators.groups import Groups
 from barnabas.broker.metrics.lag import Ends
 from barnabas.broker.metrics.requests import RequestCounts
+from barnabas.broker.metrics.subscriptions import Subscriptions
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.reading.offsets import Offsets
 from barnabas.broker.workers import Yielder
@@ -49,10 +50,16 @@ class Watch:
     """`run` is a task of the broker."""
 
     def __init__(
-        self, groups: Groups, partitions: Partitions, offsets: Offsets, data_dir: DataDir, counts: RequestCounts
+        self,
+        groups: Groups,
+        partitions: Partitions,
+        offsets: Offsets,
+        data_dir: DataDir,
+        subscriptions: Subscriptions,
+        counts: RequestCounts,
     ) -> None:
         self._groups, self._partitions, self._offsets = groups, partitions, offsets
-        self._data_dir, self._counts = data_dir, counts
+        self._data_dir, self._subscriptions, self._counts = data_dir, subscriptions, counts
         #: Where partitions that other nodes lead ended when they were asked last.
         self._elsewhere: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, Ends] = {}
@@ -69,6 +76,7 @@ class Watch:
         while True:
             await self.note_ends()
             await self.note_appended()
+            await self._subscriptions.note()
             if passes % QUANTILE_NOTES_EVERY == 0:
                 self._latencies.append(
                     {key: each.all_answered().seconds.counts for key, each in self._counts.by_api.items()}

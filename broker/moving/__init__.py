@@ -1,1 +1,1 @@
-"""In and out: the data directories of Apache Kafka, and offsets on their way to ZooKeeper."""
+"""Data that comes from elsewhere or goes there: Apache Kafka's data directories, and offsets in ZooKeeper."""

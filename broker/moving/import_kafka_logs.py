@@ -1,9 +1,9 @@
-"""`barnabas import-kafka-logs`: take over the data directory of a stopped Apache Kafka 4 node.
+"""`barnabas import-kafka-logs`: convert the data directory of a stopped Apache Kafka 4 node.
 
-    Kafka's directory, never changed -> what is in it -> a plan -> a new directory with the same logs
+    Kafka's directory, never changed -> its content -> a plan -> a new directory with the same logs
 
-The topics keep their ids, settings and leader epochs, the logs their files: offsets, producers, transactions, and the
-positions of groups with them. See docs/kafka-directory.md.
+The topics keep their ids, settings and leader epochs. The logs keep their files, so offsets, producers and transactions
+stay the same, and so do the committed offsets of groups. See docs/kafka-directory.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RECORDS_IN_A_BATCH = 500
 
 
 def run(args: argparse.Namespace) -> int:
-    """Status 1 for a directory that cannot be taken over, with one line that says why."""
+    """Returns exit status 1 for a directory that cannot be converted, after one line that says why."""
     try:
         config = load_config(None, args.data_dir, [], [])
         with KafkaDir.open(args.dir, _tell) as source:
@@ -116,7 +116,7 @@ async def _take(config: BrokerConfig, takeover: Takeover, plan: Plan) -> None:
 
 
 def _batches(records: Iterable[Message]) -> Iterator[bytes]:
-    """The metadata log that says the same."""
+    """Batches for a metadata log with this content."""
     now = Clock().wall_ms()
     gathered: list[Record] = []
     for record in records:
@@ -129,7 +129,7 @@ def _batches(records: Iterable[Message]) -> Iterator[bytes]:
 
 
 class _Progress:
-    """A progress bar, where there is a terminal."""
+    """A progress bar, if there is a terminal."""
 
     def __init__(self, total: int) -> None:
         self._total = total

@@ -1,6 +1,6 @@
-"""What `barnabas import-kafka-logs` takes over of a directory, what it leaves, and why it may refuse.
+"""The plan of `barnabas import-kafka-logs`: what it takes over from a directory, what it leaves out, why it may refuse.
 
-A refusal names the remedy. What is left is either of no use here, or of a feature that is not served: it is listed.
+A refusal names the remedy. What is left out has no use here, or belongs to an unsupported feature; all of it is listed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from barnabas.wire.uuids import encode_uuid
 
 _TIERED = ("__remote_log_metadata", "remote.storage.enable")
 _SHARE_STATE = "__share_group_state"
-#: Ids that name no directory: not assigned yet, lost, and from before directories had ids.
+#: Ids that name no directory: unassigned, lost, or from before directories had ids.
 _NO_DIRECTORY = {ZERO_UUID[:-1] + bytes((number,)) for number in range(3)}
 
 
 @dataclass
 class Plan:
-    """The metadata as it will be, the folders that come over, and what does not come: (what, why)."""
+    """The new metadata, the folders to take over, and what is left out: (what, why)."""
 
     image: MetadataImage
     folders: dict[TopicPartition, Folder] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Plan:
 
 
 def plan_of(directory: KafkaDir, metadata: KafkaMetadata) -> Plan:
-    """Raises StorageError if the directory cannot be taken over as it is."""
+    """Make the plan. Raises StorageError if the directory cannot be taken over in its present state."""
     _check_nodes(directory, metadata)
     image = metadata.image
     plan = Plan(image)
@@ -51,7 +51,7 @@ def plan_of(directory: KafkaDir, metadata: KafkaMetadata) -> Plan:
         _plan_partitions(directory, topic, plan)
     for (name, number), folder in directory.partitions.items():
         if (name, number) not in plan.folders and not any(folder.name == what for what, _ in plan.left):
-            plan.left.append((folder.name, "of no topic that there is in the metadata"))
+            plan.left.append((folder.name, "belongs to no topic in the metadata"))
     plan.left += list(_drop_configs(directory, image))
     if _SHARE_STATE in image.topics:
         plan.left.append(("share groups", "not served: the records of their topic come over, and are not used"))
@@ -73,7 +73,7 @@ def _check_nodes(directory: KafkaDir, metadata: KafkaMetadata) -> None:
     if quorum - me:
         raise StorageError(
             f"the metadata of {directory.path} belongs to a quorum of other controllers, too "
-            f"({', '.join(str(node) for node in sorted(quorum - me))}): only a node that is broker and the one "
+            f"({', '.join(str(node) for node in sorted(quorum - me))}): only a node that is a broker and the only "
             "controller can be taken over. Mirror the topics instead, with MirrorMaker"
         )
 
@@ -104,19 +104,19 @@ def _check_topic(directory: KafkaDir, metadata: KafkaMetadata, topic: TopicImage
 def _plan_partitions(directory: KafkaDir, topic: TopicImage, plan: Plan) -> None:
     own_id = encode_uuid(topic.topic_id)
     for number in topic.partitions:
-        # As with every start of a broker: from here on somebody else leads.
+        # From now on another node leads, so the epoch grows, as at every start of a broker.
         topic.partitions[number] = Leader(directory.node_id, topic.partitions[number].epoch + 1)
         folder = directory.partitions.get((topic.name, number))
         if folder is None:
             plan.left.append((f"{topic.name}-{number}", "has no folder: the partition will be empty"))
         elif folder.topic_id not in ("", own_id):
-            plan.left.append((folder.name, "of an earlier topic of that name: the partition will be empty"))
+            plan.left.append((folder.name, "belongs to an earlier topic of that name: the partition will be empty"))
         else:
             plan.folders[topic.name, number] = folder
 
 
 def _drop_configs(directory: KafkaDir, image: MetadataImage) -> Iterator[tuple[str, str]]:
-    """Take the settings away that could not be set here; what they were, and why not. Values may be secrets."""
+    """Remove the settings that barnabas would refuse; yields each key and the reason. Values may be secrets."""
     for topic in image.topics.values():
         for key, value in list(topic.configs.items()):
             try:
@@ -134,7 +134,7 @@ def _drop_configs(directory: KafkaDir, image: MetadataImage) -> Iterator[tuple[s
 
 def _why_not(directory: KafkaDir, broker: str, key: str, value: str) -> str | None:
     if broker not in ("", str(directory.node_id)):
-        return "of a broker that is not this one"
+        return "belongs to another broker"
     known = BROKER.get(key)
     if known is None:
         return "not a key of barnabas"
@@ -148,7 +148,7 @@ def _why_not(directory: KafkaDir, broker: str, key: str, value: str) -> str | No
 
 
 def rows(plan: Plan) -> Iterator[tuple[str, str, int, int, int, str]]:
-    """Of each topic: name, id, partitions, segments, bytes, settings."""
+    """For each topic: name, id, partitions, segments, bytes, settings."""
     for name, topic in sorted(plan.image.topics.items(), key=lambda item: (item[0] in INTERNAL_TOPICS, item[0])):
         folders = [plan.folders[name, number] for number in topic.partitions if (name, number) in plan.folders]
         segments = sum(len(folder.segments) for folder in folders)

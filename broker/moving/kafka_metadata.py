@@ -1,8 +1,7 @@
-"""The metadata of an Apache Kafka cluster of one node, as its snapshot and the log after it say (KIP-631, KIP-630).
+"""The metadata of an Apache Kafka cluster with one node, from its snapshot and the log after it (KIP-631, KIP-630).
 
-What barnabas keeps becomes a `MetadataImage`. What it does not keep is counted by the name of its record, so that an
-operator hears of it; a record of a kind or version that is not known stops the reading, or is reported: nothing is
-dropped in silence.
+The records that barnabas uses become a `MetadataImage`. Other records are counted by name, so that an operator learns
+of them. A record of an unknown type or version stops the reading, or is reported: nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _CLASSES: dict[int, type[Message]] = {
         *(DelegationTokenRecord, RemoveDelegationTokenRecord),
     )
 }
-#: Of the life of Kafka's nodes, which barnabas has not: nothing is lost with them.
+#: Records about the life cycle of Kafka's nodes. barnabas has no such nodes, so nothing is lost without these records.
 _OF_NODES = {
     7: "FenceBrokerRecord",
     8: "UnfenceBrokerRecord",
@@ -73,7 +72,7 @@ PartitionId = tuple[bytes, int]
 
 @dataclass
 class KafkaMetadata:
-    """What the metadata says."""
+    """The content of the metadata."""
 
     image: MetadataImage
     brokers: set[int] = field(default_factory=set)
@@ -81,14 +80,14 @@ class KafkaMetadata:
     voters: set[int] = field(default_factory=set)
     replicas: dict[PartitionId, list[int]] = field(default_factory=dict)
     directories: dict[PartitionId, list[bytes]] = field(default_factory=dict)
-    #: Records that are not taken over, by what they are.
+    #: The number of records that are not taken over, by their kind.
     left: Counter[str] = field(default_factory=Counter)
-    #: Snapshots that are damaged.
+    #: The damaged snapshots.
     damaged: list[str] = field(default_factory=list)
 
 
 def read_metadata(directory: KafkaDir) -> KafkaMetadata:
-    """All of it, as it is at the end of the log. Raises StorageError."""
+    """Read all metadata, up to the end of the log. Raises StorageError."""
     found = KafkaMetadata(MetadataImage(directory.node_id, Clock()), voters=directory.voters())
     reader = _Reader(found)
     try:
@@ -105,7 +104,7 @@ def read_metadata(directory: KafkaDir) -> KafkaMetadata:
 
 
 def _read_snapshot(directory: KafkaDir, reader: _Reader) -> int:
-    """Take the newest snapshot that is whole; where the log goes on behind it."""
+    """Apply the newest undamaged snapshot. Returns the offset at which the log continues after it."""
     for snapshot in directory.snapshots.ids():
         try:
             records = snapshot_records(directory.snapshots.read(snapshot))
@@ -119,14 +118,14 @@ def _read_snapshot(directory: KafkaDir, reader: _Reader) -> int:
 
 
 class _Reader:
-    """Applies records in their order. Those of a metadata transaction (KIP-868) wait for its end."""
+    """Applies records in order. Those of a metadata transaction (KIP-868) are applied at its end."""
 
     def __init__(self, found: KafkaMetadata) -> None:
         self.found = found
         self._waiting: list[bytes] | None = None
 
     def take(self, is_control: bool, record: Record) -> None:
-        """Raises ProtocolError, KafkaError."""
+        """Take the next record. Raises ProtocolError, KafkaError."""
         value = record.value
         if is_control:
             if control_type(record.key) == ControlType.KRAFT_VOTERS and value is not None:
@@ -166,7 +165,7 @@ class _Reader:
             found.image.apply(record, 0)
 
     def _pass_over(self, value: bytes) -> None:
-        """Of registrations the node matters, which every version of them has first."""
+        """Handle a record that is not decoded. Of a registration, only the node's id is used."""
         found, head = self.found, head_of(value)
         node = int.from_bytes(value[head.position : head.position + 4], "big")
         if head.key == _REGISTER_BROKER:

@@ -1,14 +1,15 @@
-"""Committed offsets on their way to ZooKeeper: what is not there yet, who waits for it, and when nobody waits any more.
+"""Copies committed offsets from the log to ZooKeeper. It knows which are not written yet, and which commits wait for
+that.
 
-A position that changes is *marked* with its newest offset; a later change takes the mark's place, so what is on its way
-is bounded by the number of positions. One batch of marks is written at a time. `LostError` puts a batch back.
+A changed position is *marked* with its newest offset, which replaces an older mark. So there are never more marks than
+positions. One batch of marks is written at a time. After `LostError`, its marks wait again.
 
-A commit waits until its marks are written, at most for the timeout. After one that waited in vain the mirror is
-*behind*: nobody waits, until all marks of one moment are written again. Others may have come meanwhile: where clients
-commit all the time there is never none. What the log says is compared with ZooKeeper once for each
-partition of the offsets topic (`compare`): when it has been read, and when there are more marks than memory allows.
+A commit waits until its marks are written, at most for the timeout. After a commit has timed out, the mirror is
+*behind*: no commit waits until one batch has written all marks of its moment. New marks do not count, because clients
+that commit all the time always leave some. The log is also compared with ZooKeeper, once for each partition of the
+offsets topic (`compare`): when the partition was loaded, and when there are more marks than memory allows.
 
-Sans-I/O but for the task that runs it: `write` does the work in a thread.
+There is no I/O here: `write` does the work in a thread. One task runs the mirror.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from barnabas.client.zookeeper.offsets import Place
 from barnabas.client.zookeeper.session import MOST_BYTES, MOST_OPERATIONS, LostError
 from barnabas.groupcoord.deadlines import Deadlines
 
-#: Marks that are kept, and bytes of group names in them. Beyond, all of the log is compared instead.
+#: The most marks that are kept, and the most bytes of group names in them. Above these, the whole log is compared
+#: instead.
 MOST_MARKS, MOST_MARKED_BYTES = 100_000, 64 << 20
-#: Positions that cannot be written are counted up to this many.
+#: The most positions that are kept as refused.
 MOST_REFUSED = 1000
-#: Marks that are looked at to say which groups are behind.
+#: The most marks that are examined to count which groups are behind.
 MOST_COUNTED = 5000
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.25, 5.0
 
 
 class Wanted(NamedTuple):
-    """A position as it is to stand there; no offset: not at all.
+    """A position that ZooKeeper should have. Without an offset, its znode should be removed.
 
-    `since_ms` is None for what has just been committed. Else it is when the log got it: what is further there, and
-    was written later, is somebody else's and stays.
+    `since_ms` is None after a commit. Otherwise it is the time at which the log got the offset. Then a larger offset in
+    ZooKeeper that was written later is from another client and stays.
     """
 
     place: Place
@@ -46,12 +48,12 @@ class Wanted(NamedTuple):
     since_ms: int | None = None
 
 
-#: Writes a batch, in a thread; why, by place, something cannot be written. Raises LostError.
+#: Writes a batch in a thread. Gives the reasons for the places that cannot be written. Raises LostError.
 WriteBatch = Callable[[list[Wanted]], Awaitable[dict[Place, str]]]
 
 
 class _Waiter:
-    """Somebody waits for some marks; told once, with the reason if they were not written."""
+    """A commit that waits for some marks. It is called once, with the reason if they were not written."""
 
     __slots__ = ("at", "left", "places", "told")
 
@@ -70,12 +72,12 @@ class _Mark:
 
     def __init__(self, offset: int | None, only_asked: bool) -> None:
         self.offset = offset
-        self.only_asked = only_asked  # nobody but its waiters has it: it is dropped when they give up
+        self.only_asked = only_asked  # no log has this offset, so the mark is dropped when its waiters give up
         self.waiters: list[_Waiter] | None = None
 
 
 class OffsetMirror:
-    """`timeout` gives seconds, `positions` what the log says of a partition of the offsets topic."""
+    """`timeout` gives seconds. `positions` gives the offsets that the log has in a partition of the offsets topic."""
 
     def __init__(
         self,
@@ -94,30 +96,30 @@ class OffsetMirror:
         self._waiters: dict[_Waiter, None] = {}  # in the order of their deadlines
         self._marks: dict[Place, _Mark] = {}
         self._flying: dict[Place, _Mark] = {}
-        self._dropped: dict[Place, _Mark] = {}  # let go a few at a time: that takes as long as to make them
+        self._dropped: dict[Place, _Mark] = {}  # freed in small steps: to free all takes as long as to make them
         self._bytes = 0
         self._to_compare: dict[int, None] = {}
         self._comparing: Iterator[Wanted] | None = None
-        self._let_go: set[Place] = set()  # of what is in flight: somebody else's by now
-        self._again: list[Wanted] = []  # of a comparison whose batch was lost
-        self._took_all = True  # the batch that is written has all marks that there were
+        self._let_go: set[Place] = set()  # places in flight whose groups another coordinator has by now
+        self._again: list[Wanted] = []  # entries of a comparison whose batch was lost
+        self._took_all = True  # whether the current batch has all marks of its moment
         self._more = trio.Event()
         self._watches: list[set[Place]] = []
-        self.down: str | None = None  # why ZooKeeper cannot be asked
+        self.down: str | None = None  # why ZooKeeper cannot be reached
         self.is_behind = False
         self.refused: dict[Place, str] = {}
-        self.refused_more = False  # than are named
+        self.refused_more = False  # whether there are more refused positions than are kept
 
     # --- what is to be written ----------------------------------------------------------------------------------------
 
     @property
     def behind(self) -> int:
-        """How many positions are known not to be there yet."""
+        """The number of positions that are known not to be in ZooKeeper yet."""
         return len(self._marks) + sum(place not in self._marks for place in self._flying)
 
     @property
     def unawaited(self) -> int:
-        """How many positions somebody takes for committed that are not there yet."""
+        """The number of positions that are not in ZooKeeper yet, although clients count them as committed."""
         if self.is_behind:
             return self.behind
         return sum(not mark.waiters for mark in chain(self._marks.values(), self._flying.values()))
@@ -127,31 +129,31 @@ class OffsetMirror:
         return bool(self._to_compare)
 
     def in_step(self, partition: int) -> bool:
-        """Whether what the log says in a partition of the offsets topic is there, apart from marks."""
+        """Whether ZooKeeper has all offsets of a partition of the offsets topic, except for marked ones."""
         return partition not in self._to_compare
 
     def marked(self, place: Place) -> bool:
         return place in self._marks or place in self._flying
 
     def offset_on_its_way(self, place: Place) -> int | None:
-        """Of a place that is marked."""
+        """The newest offset of a marked place."""
         mark = self._marks.get(place) or self._flying[place]
         return mark.offset
 
     def behind_by_group(self) -> dict[str, int]:
-        """How many positions of each group are not there yet, of those that have waited for longest."""
+        """By group, how many positions are not in ZooKeeper yet. Counts only the marks that wait longest."""
         waiting = (place for place in self._marks if place not in self._flying)
         return Counter(group for group, _ in islice(chain(self._flying, waiting), MOST_COUNTED))
 
     def compare(self, partition: int) -> None:
-        """Look at all that the log says in a partition, and write what is behind."""
+        """Compare all offsets in a partition of the log with ZooKeeper, and write those that are behind."""
         if next(iter(self._to_compare), None) == partition:
-            self._comparing = None  # from its beginning
+            self._comparing = None  # start again from its beginning
         self._to_compare[partition] = None
         self._more.set()
 
     def mark(self, place: Place, offset: int | None, *, only_asked: bool = False) -> None:
-        """This is its newest offset."""
+        """Note the newest offset of a place."""
         for watch in self._watches:
             watch.add(place)
         mark = self._marks.get(place)
@@ -167,17 +169,17 @@ class OffsetMirror:
         return len(self._marks) >= self._most_marks or self._bytes >= MOST_MARKED_BYTES
 
     def forget_marks(self, partitions: Iterable[int]) -> None:
-        """There are too many: compare everything instead."""
-        self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="comparing all")
+        """Drop all marks because there are too many, and compare all partitions instead."""
+        self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="all offsets are compared")
         self._fall_behind("too much is on its way")
         self._dropped, self._marks, self._bytes = self._marks, {}, 0
         for partition in partitions:
             self.compare(partition)
 
     def let_go(self, partition: int, is_in: Callable[[str], bool]) -> None:
-        """The groups in a partition of the offsets topic are another coordinator's, which compares all of it.
+        """Give up the groups in a partition of the offsets topic. Their new coordinator compares all of it.
 
-        What is in flight may still be written, if nobody has written there since.
+        Marks in flight may still be written, unless another client has written to ZooKeeper since.
         """
         for place in [place for place in self._marks if is_in(place[0])]:
             mark = self._marks.pop(place)
@@ -193,7 +195,7 @@ class OffsetMirror:
         self._to_compare.pop(partition, None)
 
     def is_let_go(self, place: Place) -> bool:
-        """Whether what is in flight for a place is somebody else's by now. May be asked by the thread that writes."""
+        """Whether another coordinator has a place in flight by now. The writing thread may call this."""
         return place in self._let_go
 
     def watch(self) -> set[Place]:
@@ -205,10 +207,10 @@ class OffsetMirror:
     def unwatch(self, watch: set[Place]) -> None:
         self._watches = [each for each in self._watches if each is not watch]
 
-    # --- who waits ----------------------------------------------------------------------------------------------------
+    # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self, places: Iterable[Place], told: Callable[[str | None], None]) -> None:
-        """Call once: when the marks of these places are written, or with the reason why nobody waits for that."""
+        """Call `told` once: when the marks of these places are written, or with the reason why they are not awaited."""
         if self.down or self.is_behind:
             told(self.down or "ZooKeeper is behind")
             return
@@ -237,7 +239,7 @@ class OffsetMirror:
                 waiter.tell(reason)
 
     def _give_up_waiting(self) -> None:
-        """The oldest has waited for long enough: now nobody waits."""
+        """Called when the oldest waiter has timed out: from now on nobody waits."""
         self._fall_behind(f"not written within {self._timeout():g} s")
 
     def _fall_behind(self, reason: str) -> None:
@@ -271,7 +273,7 @@ class OffsetMirror:
     # --- the task -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write, batch after batch."""
+        """Write one batch after the other."""
         wait = FIRST_RETRY_SECONDS
         while True:
             compared = self._take()
@@ -293,14 +295,14 @@ class OffsetMirror:
             self._written(compared, failed)
 
     def lost(self, reason: str) -> None:
-        """ZooKeeper cannot be asked: nobody waits for it."""
+        """Note that ZooKeeper cannot be reached. No commit waits for it from now on."""
         if self.down is None:
-            self._more.set()  # from now on somebody tries again
+            self._more.set()  # wakes the task, which tries again from now on
         self.down = reason
         self._fall_behind(reason)
 
     def _take(self) -> list[Wanted]:
-        """The next batch: marks are in flight then; what is compared beside them is given back."""
+        """Take the next batch: its marks are in flight from now on. Returns the entries that come from a comparison."""
         size = 0
         for place in self._marks:
             size += len(place[0].encode()) + len(place[1][0])
@@ -329,14 +331,14 @@ class OffsetMirror:
                 if len(found) >= MOST_OPERATIONS or size > MOST_BYTES // 2:
                     break
             else:
-                self._comparing = iter(())  # it is done when what was found is written
+                self._comparing = iter(())  # the comparison is done once these entries are written
                 if not found:
                     self._comparing = None
                     del self._to_compare[next(iter(self._to_compare))]
         return found
 
     def _put_back(self, compared: list[Wanted]) -> None:
-        """What a lost batch was to write, before what was marked since."""
+        """Put the entries of a lost batch back, before newer marks."""
         if compared and self._to_compare:
             self._again = compared
         flying, self._flying = self._flying, {}
@@ -366,7 +368,7 @@ class OffsetMirror:
         self._catch_up()
 
     def refuse(self, place: Place, reason: str) -> None:
-        """It cannot be written; the log alone has it. The first is told, all are counted up to a number."""
+        """Note a position that cannot be written: only the log has it. The first is logged, and some are kept."""
         if not self.refused:
             group, (topic, partition) = place
             self._log.warning(
@@ -378,7 +380,7 @@ class OffsetMirror:
             self.refused_more = True
 
     def accept(self, place: Place) -> None:
-        """It is written, or nobody wants it any more."""
+        """Note that a position is written, or no longer wanted."""
         self.refused.pop(place, None)
         if not self.refused:
             self.refused_more = False

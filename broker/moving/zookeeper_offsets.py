@@ -1,15 +1,16 @@
 """Committed offsets in ZooKeeper, beside the log (dual.commit.enabled) or instead of it (offsets.storage=zookeeper).
 
 For groups that move from ZooKeeper to Kafka's offsets one consumer at a time, and back: docs/offsets.md. The rules are
-those of the consumers of Kafka 0.8.2 and 0.9, which did this themselves:
+those of the consumers of Kafka 0.8.2 and 0.9, which stored offsets in both places themselves:
 
-- A commit goes to the log first. What the log has taken is written to ZooKeeper; that it cannot be, or takes longer
-  than `barnabas.zookeeper.timeout.ms`, is nobody's error: `broker.moving.offset_mirror` catches up.
-- OffsetFetch takes the larger one. While ZooKeeper cannot be asked it answers COORDINATOR_LOAD_IN_PROGRESS, on which
-  every client asks again: the log alone may be behind, or know nothing, and a group would skip or repeat records.
-- Deleting an offset or a group removes the znodes first, and is refused while that cannot be done.
+- A commit goes to the log first. After the log has it, it is written to ZooKeeper. The client gets no error if that
+  fails or takes longer than `barnabas.zookeeper.timeout.ms`: `broker.moving.offset_mirror` catches up.
+- OffsetFetch answers the larger offset. While ZooKeeper cannot be reached it answers COORDINATOR_LOAD_IN_PROGRESS, and
+  every client tries again. The log alone may be behind or empty, and the group would repeat or skip records.
+- Deleting an offset or a group removes the znodes first, and is refused if that cannot be done.
 
-Names come from clients: a group that can have no znode has its offsets in the log only, and is counted.
+Clients choose the names of groups. A group whose name cannot be a znode has its offsets in the log only, and is
+counted.
 """
 
 from __future__ import annotations
@@ -49,28 +50,29 @@ from barnabas.wire.records.offset_commit import OffsetCommitValue
 from barnabas.wire.streams.keys import is_stream
 
 R = TypeVar("R")
-#: The mirror waits for an answer as long as this, and longer if a commit may. Who waits for the mirror need not.
+#: How long the mirror waits for an answer, or longer if commits may wait longer. Clients need not wait for the mirror.
 REQUEST_SECONDS = 5.0
-#: How often a write is tried again that somebody else was faster with.
+#: How often a write is repeated after another client was faster.
 MOST_RACES = 4
-#: Threads that read for OffsetFetch at one time.
+#: The number of threads that read for OffsetFetch.
 READERS = 4
-#: Groups that the state names.
+#: The most groups named in the state.
 MOST_SHOWN = 100
 _NOBODY = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "ZooKeeper cannot be asked now")
 
 
 class Look(NamedTuple):
-    """What ZooKeeper says of groups, and of which it says nothing that can be told."""
+    """The answer of ZooKeeper about groups, and the errors for groups about which it cannot answer."""
 
     found: dict[str, dict[TopicPartition, Found | Failure]]
     refusals: dict[str, KafkaError]
 
 
 class ZooKeeperOffsets:
-    """The `Elsewhere` of the group coordinator: made at start if `zookeeper.connect` is set, used when it is asked for.
+    """The `Elsewhere` of the group coordinator. It is made at start if `zookeeper.connect` is set, and used once
+    enabled.
 
-    Raises ConfigError where kazoo is not installed.
+    Raises ConfigError if kazoo is not installed.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class ZooKeeperOffsets:
     # --- on and off ---------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The writing, from the first time that it is asked for; ends the session in the end."""
+        """Run the mirror from the first time that it is enabled. Closes the session at the end."""
         try:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
@@ -121,7 +123,7 @@ class ZooKeeperOffsets:
                     await trio.to_thread.run_sync(self._session.close, abandon_on_cancel=True)
 
     def apply(self, stores: OffsetStores) -> None:
-        """Keep offsets there from now on, or no more."""
+        """Start or stop keeping offsets in ZooKeeper."""
         if (stores.zookeeper, not stores.log) == (self._is_on, self.alone and self._is_on):
             return
         was_on, self._is_on, self.alone = self._is_on, stores.zookeeper, not stores.log
@@ -134,7 +136,7 @@ class ZooKeeperOffsets:
         self._coordinator.keep_elsewhere(self if self._is_on else None)
 
     def check_switch(self, before: OffsetStores, after: OffsetStores) -> None:
-        """Raises ConfigError for a change at run time that would lose sight of commits."""
+        """Raises ConfigError for a change at run time after which some commits would not be found."""
         if not before.zookeeper and not after.log:
             raise ConfigError(
                 "offsets.storage=zookeeper would read old offsets there: set dual.commit.enabled=true first, and "
@@ -150,7 +152,7 @@ class ZooKeeperOffsets:
         return self._is_on
 
     def state(self) -> str:
-        """What `barnabas offsets status` shows, as JSON."""
+        """The output of `barnabas offsets status`, as JSON."""
         mirror = self.mirror
         groups = mirror.behind_by_group() if self._is_on else {}
         refused = {f"{group[:300]} {where[0]}-{where[1]}": why for (group, where), why in mirror.refused.items()}
@@ -168,10 +170,10 @@ class ZooKeeperOffsets:
         }
         return json.dumps(state)
 
-    # --- what the coordinator tells -----------------------------------------------------------------------------------
+    # --- called by the coordinator ------------------------------------------------------------------------------------
 
     def loaded(self, partition: int) -> None:
-        if not self.alone:  # else what the log says is old
+        if not self.alone:  # otherwise the log's offsets are old
             self.mirror.compare(partition)
 
     def unloaded(self, partition: int) -> None:
@@ -221,7 +223,7 @@ class ZooKeeperOffsets:
         self._nursery.start_soon(self._clear_old, places, before_ms, then)
 
     async def _clear_old(self, places: Places, before_ms: int, then: Callable[[Places | None], None]) -> None:
-        gone = None if self.mirror.is_comparing else await self._removed(places, before_ms)  # else it is written again
+        gone = None if self.mirror.is_comparing else await self._removed(places, before_ms)  # would be rewritten
         self._coordinator.in_turn(partial(then, gone))
 
     async def _removed(self, places: Places, before_ms: int) -> Places | None:
@@ -238,7 +240,7 @@ class ZooKeeperOffsets:
     # --- OffsetFetch --------------------------------------------------------------------------------------------------
 
     async def fetch(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-        """OffsetFetch of what both say."""
+        """Answer OffsetFetch from both places."""
         watch = self.mirror.watch()
         try:
             asked = self._coordinator.asked_offsets(request, version)
@@ -248,9 +250,10 @@ class ZooKeeperOffsets:
             self.mirror.unwatch(watch)
 
     async def _look(self, asked: Mapping[str, list[TopicPartition] | None], watch: set[Place]) -> Look | None:
-        """What ZooKeeper says; None if it does not say it in time.
+        """Read offsets from ZooKeeper; None if it does not answer in time.
 
-        Many positions take long. They are read in pieces, each of which has the time: others have their turn, too.
+        Many positions take long, so they are read in pieces with one timeout each. Between them, other readers have a
+        turn.
         """
         look = Look({}, {})
         wanted = {group: of for group, of in asked.items() if not misfit(group)}
@@ -274,7 +277,7 @@ class ZooKeeperOffsets:
         return look
 
     async def _in_time(self, read: Callable[[], R]) -> R | None:
-        """None if ZooKeeper has not answered, or too many others ask."""
+        """Read in a thread; None if ZooKeeper has not answered in time, or too many other reads were waiting."""
         began = time.monotonic()
         try:
             with trio.fail_after(self._timeout()):
@@ -282,7 +285,7 @@ class ZooKeeperOffsets:
         except NoRootError as error:
             self.mirror.lost(str(error))
         except (LostError, trio.TooSlowError) as error:
-            if self._session.heard < began:  # else it may be the client's doing
+            if self._session.heard < began:  # otherwise the client may be the cause
                 self.mirror.lost(str(error) or f"no answer within {self._timeout():g} s")
         return None
 
@@ -304,7 +307,7 @@ class ZooKeeperOffsets:
         group_id: str,
         log: Offsets,
     ) -> Offsets:
-        """The offsets of a group with ZooKeeper's over them. Raises KafkaError where that cannot be said."""
+        """The offsets of a group, with ZooKeeper's merged in. Raises KafkaError if they are not known."""
         wanted = asked.get(group_id)
         if misfit(group_id):
             return Offsets() if self.alone and not is_stream(group_id) else log
@@ -346,7 +349,7 @@ class ZooKeeperOffsets:
     def _node(
         self, place: Place, node: Found | Failure | None, since_ms: int, *, is_watched: bool
     ) -> Seen | Failure | None:
-        """What ZooKeeper has of a topic's offset that was made at `since_ms`; None where what the log has is newer."""
+        """The offset in ZooKeeper, if the log has no newer one. Those before `since_ms` are of an earlier topic."""
         is_marked = self.mirror.marked(place)
         if is_marked and self.alone:
             on_its_way = self.mirror.offset_on_its_way(place)
@@ -355,12 +358,12 @@ class ZooKeeperOffsets:
             return None
         if not isinstance(node, Found):
             return node
-        return Seen(node.offset, node.mtime_ms) if node.mtime_ms > since_ms else None  # else of an earlier topic
+        return Seen(node.offset, node.mtime_ms) if node.mtime_ms > since_ms else None  # of an earlier topic
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     async def delete_groups(self, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-        """DeleteGroups: the znodes first. A group that runs there is not empty."""
+        """Delete groups, the znodes first. A group with live members in ZooKeeper is not empty."""
         results = []
         for group in dict.fromkeys(request.groups_names):
             code, there = self._check_delete(group), 0
@@ -379,7 +382,7 @@ class ZooKeeperOffsets:
                 )
                 code = ErrorCode(answer.results[0].error_code)
             if code is ErrorCode.GROUP_ID_NOT_FOUND and there:
-                code = ErrorCode.NONE  # it was there only
+                code = ErrorCode.NONE  # it was in ZooKeeper only
             results.append(DeletableGroupResult(group_id=group, error_code=code))
         return DeleteGroupsResponse(results=results)
 
@@ -391,7 +394,7 @@ class ZooKeeperOffsets:
         return ErrorCode.NONE
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """OffsetDelete: the znodes first."""
+        """Delete offsets, the znodes first."""
         group = request.group_id
         try:
             allowed = self._coordinator.deletable_topics(group, [topic.name for topic in request.topics])
@@ -413,7 +416,7 @@ class ZooKeeperOffsets:
                 self.mirror.lost(str(error))
                 return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         answer: OffsetDeleteResponse = await _answer(partial(self._coordinator.delete_offsets, request))
-        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND and removed:  # it was there only
+        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND and removed:  # it was in ZooKeeper only
             return OffsetDeleteResponse(
                 topics=[
                     OffsetDeleteResponseTopic(
@@ -426,7 +429,7 @@ class ZooKeeperOffsets:
         return answer
 
     def _remove_group(self, group: str) -> tuple[int, int]:
-        """How many members a group has there, and without any how many positions are gone. Raises LostError."""
+        """Remove a group's offsets, if it has no live members: (live members, removed positions). Raises LostError."""
         self._connect()
         members = self._nodes.live_members(group)
         if members:
@@ -435,7 +438,7 @@ class ZooKeeperOffsets:
         return 0, len(self._remove(places))
 
     def _remove(self, places: Sequence[Place], before_ms: int | None = None) -> list[Place]:
-        """The positions that are gone: all, or those that nobody has written since. Raises LostError."""
+        """Remove positions, or those not written since `before_ms`. Returns those that are gone. Raises LostError."""
         self._connect()
         gone: list[Place] = []
         writes: dict[Place, Write] = {}
@@ -453,21 +456,21 @@ class ZooKeeperOffsets:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _logged(self, partition: int) -> Iterator[Wanted]:
-        """What the log says in a partition of the offsets topic."""
+        """The offsets in the log for a partition of the offsets topic."""
         for group, where, value in self._coordinator.committed_offsets(partition):
             if not is_stream(group):
                 yield Wanted((group, where), _offset(value), value.commit_timestamp)
 
     async def _write(self, batch: list[Wanted]) -> dict[Place, str]:
         failed = await self._in_thread(partial(self._write_now, batch), self._writer)
-        if self._root_was_gone:  # with all that was in it
+        if self._root_was_gone:  # all offsets were lost with it
             self._root_was_gone = False
             for partition in self._coordinator.shards.by_partition:
                 self.loaded(partition)
         return failed
 
     def _write_now(self, batch: list[Wanted]) -> dict[Place, str]:
-        """Runs in a thread. Raises LostError."""
+        """Write a batch. Runs in a thread. Raises LostError."""
         self._connect(probe=not batch)
         failed = {wanted.place: why for wanted in batch if (why := misfit(wanted.place[0]))}
         todo = {wanted.place: wanted for wanted in batch if wanted.place not in failed}
@@ -491,10 +494,10 @@ class ZooKeeperOffsets:
             self._nodes.tidy(removed)
         if todo:
             self._connect(probe=True)
-        return failed | dict.fromkeys(todo, "somebody changes it all the time")
+        return failed | dict.fromkeys(todo, "other clients keep changing it")
 
     def _connect(self, probe: bool = False) -> None:
-        """Raises LostError if there is no connection, or no chroot."""
+        """Connect if necessary. Raises LostError if there is no connection, or no chroot."""
         with self._beginning:
             if not self._session_begun:
                 self._session_begun = True
@@ -512,7 +515,7 @@ class ZooKeeperOffsets:
 
 
 def due(wanted: Wanted, found: Found | None) -> Write | None:
-    """What is to be written, if anything."""
+    """The write that a position needs; None if it needs none."""
     if wanted.offset is None:
         is_older = found is not None and (wanted.since_ms is None or found.mtime_ms < wanted.since_ms)
         return Write(None, found) if is_older else None
@@ -525,12 +528,12 @@ def due(wanted: Wanted, found: Found | None) -> Write | None:
 
 
 def _offset(value: OffsetCommitValue | None) -> int | None:
-    """What the znode is to say. A negative offset is no position to any client, and no znode has a sign."""
+    """The offset for the znode. A negative offset is no position for any client, and a znode cannot store a sign."""
     return None if value is None or value.offset < 0 else value.offset
 
 
 async def _answer(ask: Callable[..., None]) -> Any:
-    """What the coordinator replies."""
+    """Call the coordinator and wait for its reply."""
     replied = trio.Event()
     answers: list[Any] = []
 

@@ -220,7 +220,7 @@ class Connections:
             return False
         mine = (each for each in self._all if each.client == most and listener in (None, each.listener))
         idle = min(mine, key=lambda each: each.last_active)
-        idle.close("its client has most connections, and there is no room for another client's")
+        idle.close("its client has the most connections, and another client's connection needs the room")
         return True
 
     def _let_in(self, sock: socket.socket, address: tuple[Any, ...], listener: Listener) -> None:
@@ -308,7 +308,7 @@ class Connections:
         still = [connection for connection in self._all if connection.stands_still(now)]
         for connection in sorted(still, key=lambda each: each.last_active):
             if connection in suspects and connection.stands_still(now):
-                connection.close("the request stood still, and others waited for its memory")
+                connection.close("the request made no progress, and others waited for its memory")
         return set(still)
 
 

@@ -83,7 +83,7 @@ class Framing:
         return self.next()
 
     def resume(self) -> bytes | memoryview | None:
-        """Go on with the frames that were left. Gives the first one."""
+        """Continue with the frames that were left. Gives the first one."""
         self.has_frame = False
         if self._buffer is None:
             self._take_up()
@@ -112,7 +112,7 @@ class Framing:
             if not 0 <= length <= self.limit:
                 if length >> 16 == TLS_HELLO:
                     raise SpeaksTls("the client speaks TLS: it needs security.protocol=PLAINTEXT or SASL_PLAINTEXT")
-                raise FrameError(f"request of {length} bytes, where at most {self.limit} are taken")
+                raise FrameError(f"request of {length} bytes; at most {self.limit} are accepted")
             end = at + LENGTH_BYTES + length
             if end <= size:
                 self._given, self._at = at, end

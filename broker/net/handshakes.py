@@ -88,7 +88,7 @@ class Handshakes:
             most = max(self._begun, key=self._number)
             if self._number(most) <= self._number(client) + 1:
                 return None
-            next(iter(self._begun[most])).give_up("another client's handshake had to have its place")
+            next(iter(self._begun[most])).give_up("its place was given to another client's handshake")
         handshake = _take(self._waiting, client)
         self._begun.setdefault(client, {})[handshake] = None
         self._count += 1

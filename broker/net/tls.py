@@ -274,7 +274,7 @@ class TlsTransport:
             return 0
         kind, length = data[at], data[at + 3] << 8 | data[at + 4]
         if kind not in _TYPES or data[at + 1] != 3 or length > MAX_CONTENT:
-            self._turn_away(f"it sent what is no TLS record ({bytes(data[at : at + HEADER]).hex(' ')})")
+            self._turn_away(f"it sent bytes that are not a TLS record ({bytes(data[at : at + HEADER]).hex(' ')})")
         if kind == _HANDSHAKE and self.is_open:
             self._turn_away("it asks for another handshake, and there is no renegotiation")
         size = HEADER + length

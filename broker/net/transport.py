@@ -162,7 +162,7 @@ def send_some(sock: socket.socket, chunks: list[SizedChunk]) -> list[SizedChunk]
             except (BlockingIOError, InterruptedError):
                 return chunks[i:]
             if sent == 0:
-                raise Disconnected("a log file ended before its index says")
+                raise Disconnected("a log file is shorter than its index says")
             if sent < len(chunk):
                 return [chunk.rest(sent), *chunks[i + 1 :]]  # type: ignore[attr-defined]
             i += 1

@@ -1,6 +1,6 @@
-"""Offsets of partitions, whichever nodes lead them: what is led here is looked up, the leaders of the rest are asked.
+"""Offsets of partitions on all nodes: those led here are looked up, and the leaders of the others are asked.
 
-Nobody who holds a lock waits for this: another node may be away, and comes back within a second or is killed after ten.
+No caller may hold a lock while it waits: a node that is down comes back within a second, or is killed after ten.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 LATEST, EARLIEST = -1, -2
-#: The log end offset, which consumers may not see yet. Nodes ask each other for it as Kafka's replicas do.
+#: The log end offset, which consumers must not see yet. Nodes ask each other for it, as Kafka's replicas do.
 LOG_END = -100
-#: How long a leader may be away.
+#: How long to wait for a leader that is down.
 PATIENCE_SECONDS = 30.0
-# Partitions that one request is about, where there may be very many.
+# The most partitions in one request, where there may be very many.
 _AT_ONCE = 500
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.02, 0.5
-# Another node leads it by now, or will.
+# Codes that mean that another node leads the partition, or soon will.
 _AGAIN = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class Offsets:
-    """Those of all nodes."""
+    """Finds offsets on all nodes."""
 
     def __init__(self, partitions: Partitions, workers: Workers) -> None:
         self._partitions, self._workers = partitions, workers
-        #: The other nodes; None where there are none.
+        #: The other nodes; None if there are none.
         self.peers: Peers | None = None
 
     async def find(self, places: Iterable[TopicPartition], asked: int) -> dict[TopicPartition, int]:
-        """Of each partition its `EARLIEST`, `LATEST` or `LOG_END` offset; or that of the first record at or after a
-        time, else the latest one.
+        """For each partition, the `EARLIEST`, `LATEST` or `LOG_END` offset; for a time, the offset of the first record
+        at or after it, or the latest offset if there is none.
 
-        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT if a leader stays away.
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT if a leader stays down.
         """
         found: dict[TopicPartition, int] = {}
         problems: list[KafkaError] = []
@@ -75,7 +75,7 @@ class Offsets:
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
     async def ends_elsewhere(self, places: Iterable[TopicPartition], seconds: float) -> dict[TopicPartition, int]:
-        """The high watermarks of those that other nodes lead, as far as these say so within a time."""
+        """The high watermarks of partitions that other nodes lead, as far as these answer in time."""
         found: dict[TopicPartition, int] = {}
         by_node: dict[int, list[TopicPartition]] = {}
         for at in places:
@@ -114,11 +114,11 @@ class Offsets:
         found: dict[TopicPartition, int],
         problems: list[KafkaError],
     ) -> None:
-        """Ask a node for what it leads. What it does not tell is asked for again."""
+        """Ask a node about partitions that it leads. `find` asks again about those that it does not answer."""
         try:
             told = await self._told(node, places, asked)
             late = [at for at, offset in told.items() if offset < 0]
-            if late:  # no record is as late as that
+            if late:  # there are no records that late
                 told.update(await self._told(node, late, LATEST))
             found.update({at: offset for at, offset in told.items() if offset >= 0})
         except KafkaError as error:

@@ -101,7 +101,7 @@ class Acls:
             try:
                 self.index.add(acl)
             except ValueError as error:
-                raise ProtocolError(f"an ACL that nobody could have added: {error}") from None
+                raise ProtocolError(f"an invalid ACL: {error}") from None
         self._ids[acl] = record.id
 
     def matching(self, wanted: AclFilter) -> Iterator[tuple[Acl, bytes] | None]:

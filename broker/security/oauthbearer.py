@@ -106,7 +106,7 @@ class TokenChecker:
         if not value("jwks.endpoint.url"):
             raise ConfigError(
                 f"Listener {listener}: OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url, the keys that sign "
-                "tokens; tokens that nobody signed are not taken"
+                "tokens; unsigned tokens are not accepted"
             )
         try:
             import jwt  # noqa: F401
@@ -164,9 +164,9 @@ class TokenChecker:
                     except (jwt.PyJWTError, ValueError):
                         continue  # of an unknown kind
         except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
-            raise ValueError(f"it is no JWK set ({type(error).__name__})") from None
+            raise ValueError(f"it is not a JWK set ({type(error).__name__})") from None
         if not found:
-            raise ValueError("it has no key that signs tokens")
+            raise ValueError("it has no usable key for signatures")
         self._keys = found
 
     def check(self, token: str) -> Checked:
@@ -198,16 +198,16 @@ class TokenChecker:
             claims["exp"],
         )
         if not isinstance(name, str) or not name.strip():
-            raise TokenError(f"the claim {self.settings.sub_claim} is no name")
+            raise TokenError(f"the claim {self.settings.sub_claim} is not a name")
         if isinstance(scope, str):
             scope = scope.split()
         if not isinstance(scope, Sequence) or not all(isinstance(each, str) for each in scope):
-            raise TokenError(f"the claim {self.settings.scope_claim} is no list of names")
+            raise TokenError(f"the claim {self.settings.scope_claim} is not a list of names")
         return Checked(name, int(expires * 1000), tuple(scope))
 
     def _key(self, kid: Any) -> SigningKey:
         if kid is not None and not isinstance(kid, str):
-            raise TokenError("the id of its key is no text")
+            raise TokenError("the id of its key is not text")
         if kid is None and len(self._keys) == 1:
             return next(iter(self._keys.values()))
         if kid in self._keys:

@@ -141,7 +141,7 @@ class TlsListeners:
             renewed = await self._workers.disk(partial(_renew, listener, values, loaded))
         except ConfigError as error:
             self._refused[name] = files
-            self._log.warning("tls.not.renewed", listener=name, error=error, effect="the certificate before stays")
+            self._log.warning("tls.not.renewed", listener=name, error=error, effect="the previous certificate stays")
             return
         self._refused.pop(name, None)
         if self._loaded[name] is loaded:  # else it was altered meanwhile

@@ -121,19 +121,19 @@ def _keys(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
 BROKER = _keys([
     ConfigKey("node.id", "int", 1, "Id of this broker.", minimum=0),
     ConfigKey("broker.id", "int", -1, "Old name of node.id."),
-    ConfigKey("broker.rack", "string", None, "Where this broker stands; announced to clients."),
+    ConfigKey("broker.rack", "string", None, "The rack of this broker; announced to clients."),
     ConfigKey("process.roles", "list", ("broker", "controller"), "Roles of this process; both are always served here.",
         choices=("broker", "controller")),
     ConfigKey("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on: NAME://HOST:PORT, ..."),
     ConfigKey("advertised.listeners", "list", None, "Addresses announced to clients; default: listeners."),
-    ConfigKey("controller.listener.names", "list", (), "Listeners of the controller's quorum: not opened, as the "
-        "one node is its own controller."),
-    ConfigKey("authorizer.class.name", "string", "", "What decides who may do what: nothing, or "
-        f"`{STANDARD}`, which goes by the ACLs.", check=_authorizer),
+    ConfigKey("controller.listener.names", "list", (), "Listeners of the controller's quorum; not opened, as the node "
+        "is its own controller."),
+    ConfigKey("authorizer.class.name", "string", "", "The authorizer: none, or "
+        f"`{STANDARD}`, which decides by the ACLs.", check=_authorizer),
     ConfigKey("super.users", "string", "", "Principals who may do everything, as `User:admin;User:CN=ops,O=Example`: "
         "separated by semicolons.", check=_super_users),
-    ConfigKey("allow.everyone.if.no.acl.found", "boolean", False, "Whether everybody may do everything with a resource "
-        "that no ACL is about."),
+    ConfigKey("allow.everyone.if.no.acl.found", "boolean", False, "Whether all clients have all rights to a resource "
+        "without ACLs."),
     ConfigKey("listener.security.protocol.map", "string", "PLAINTEXT:PLAINTEXT",
         "Security protocol of each listener name."),
     ConfigKey("log.dirs", "list", None, "The data directory (one).", ),
@@ -151,7 +151,8 @@ BROKER = _keys([
     ConfigKey("socket.send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 for the system's default."),
     ConfigKey("socket.receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 for the system's default."),
     ConfigKey("socket.listen.backlog.size", "int", 1024, "Connections that may wait to be accepted.", minimum=1),
-    ConfigKey("connections.max.idle.ms", "long", 600000, "Close connections that are idle for longer.", dynamic=False),
+    ConfigKey("connections.max.idle.ms", "long", 600000, "Connections that are idle for longer are closed.",
+        dynamic=False),
     *QUOTA_KEYS,
     ConfigKey("queued.max.request.bytes", "long", 512 << 20, "Bytes of requests being received or handled at one time.",
         minimum=1),
@@ -173,7 +174,7 @@ BROKER = _keys([
     ConfigKey("log.index.interval.bytes", "int", 4096, "Bytes between index entries.", minimum=0, dynamic=True),
     ConfigKey("log.index.size.max.bytes", "int", 10 << 20, "Largest index; the segment rolls when it is full.",
         minimum=4, dynamic=True),
-    ConfigKey("log.retention.ms", "long", None, "How long records are kept; -1 for ever.", dynamic=True),
+    ConfigKey("log.retention.ms", "long", None, "How long records are kept; -1 forever.", dynamic=True),
     ConfigKey("log.retention.minutes", "int", None, "How long records are kept; log.retention.ms has precedence."),
     ConfigKey("log.retention.hours", "int", 168, "How long records are kept; the finer keys have precedence."),
     ConfigKey("log.retention.bytes", "long", -1, "Bytes kept in each partition; -1 for no limit.", dynamic=True),
@@ -197,12 +198,13 @@ BROKER = _keys([
     ConfigKey("log.cleaner.backoff.ms", "long", 15000, "How long the cleaner waits when no log needs compaction.",
         minimum=0, dynamic=True),
     ConfigKey("log.cleaner.min.cleanable.ratio", "double", 0.5,
-        "A log is compacted when more of its bytes than this part have been written since the last time.", minimum=0,
-        maximum=1, dynamic=True),
+        "A log is compacted when more than this fraction of its bytes was written since the last compaction.",
+        minimum=0, maximum=1, dynamic=True),
     ConfigKey("log.cleaner.min.compaction.lag.ms", "long", 0, "Records younger than this are not compacted.",
         minimum=0, dynamic=True),
     ConfigKey("log.cleaner.max.compaction.lag.ms", "long", LONG_MAX,
-        "A log with older records that are not compacted is compacted, whatever its ratio.", minimum=1, dynamic=True),
+        "A log with older records that are not compacted is compacted, independent of its ratio.",
+        minimum=1, dynamic=True),
     ConfigKey("log.cleaner.delete.retention.ms", "long", 86400000,
         "How long tombstones, and markers of transactions, stay after the records before them are gone.", minimum=0,
         dynamic=True),
@@ -221,7 +223,7 @@ BROKER = _keys([
         dynamic=True),
     ConfigKey("transaction.max.timeout.ms", "int", 900000, "Largest transaction timeout.", minimum=1),
     ConfigKey("transactional.id.expiration.ms", "int", 604800000,
-        "How long a transactional id is kept that no producer uses.", minimum=1),
+        "How long an unused transactional id is kept.", minimum=1),
     ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", "int", 3600000,
         "How often the broker checks for expired transactional ids.", minimum=1),
     ConfigKey("transaction.partition.verification.enable", "boolean", True,
@@ -245,13 +247,13 @@ BROKER = _keys([
     ConfigKey("offsets.retention.minutes", "int", 10080, "How long offsets of an empty group are kept.", minimum=1),
     ConfigKey("offsets.retention.check.interval.ms", "long", 600000, "How often the broker checks for expired offsets.",
         minimum=1),
-    ConfigKey("offsets.storage", "string", "kafka", "Where committed offsets are: kafka (or its alias ads), in "
-        "__consumer_offsets; zookeeper, where old consumers keep them. See docs/offsets.md.", dynamic=True,
+    ConfigKey("offsets.storage", "string", "kafka", "Where committed offsets are stored: kafka (or its alias ads), in "
+        "__consumer_offsets; zookeeper, where old consumers store them. See docs/offsets.md.", dynamic=True,
         check=_offsets_storage),
     ConfigKey("dual.commit.enabled", "boolean", None, "With offsets.storage=kafka: write commits to ZooKeeper too, and "
         "answer with the larger of both offsets. Default: true if zookeeper.connect is set.", dynamic=True),
-    ConfigKey("zookeeper.connect", "string", None, "The ZooKeeper that has consumers' offsets, "
-        "HOST:PORT[,HOST:PORT...][/CHROOT]. Nothing else is kept there.", check=_zookeeper_connect),
+    ConfigKey("zookeeper.connect", "string", None, "The ZooKeeper with consumers' offsets, "
+        "HOST:PORT[,HOST:PORT...][/CHROOT]. Nothing else is stored there.", check=_zookeeper_connect),
     ConfigKey("zookeeper.session.timeout.ms", "int", 18000, "Session timeout with ZooKeeper.", minimum=100),
     ConfigKey("barnabas.zookeeper.timeout.ms", "int", 1000,
         "The longest that a commit or an OffsetFetch waits for ZooKeeper.", minimum=10),
@@ -265,26 +267,26 @@ BROKER = _keys([
         "health, metrics and the console; default: none. TLS: the ssl keys of a listener HTTP. See docs/monitoring.md.",
         check=_http_listen),
     ConfigKey("barnabas.http.hosts", "list", (), "Names by which browsers and programs may call that listener, besides "
-        "localhost and addresses. Others are refused, as a name can be made to point here."),
-    ConfigKey("barnabas.http.trusted.network", "boolean", False, "Let that listener be reached from other machines "
-        "without TLS or without logins: everybody who can reach it may use it, or a proxy before it sees to that."),
-    ConfigKey("barnabas.http.console.writes", "boolean", False, "Let the console change something: make, change and "
-        "delete topics, produce a record, move or delete a group. Who may do so, the rights say as for any client. See "
+        "localhost and addresses. Other names are refused, as an attacker can make a name point to this address."),
+    ConfigKey("barnabas.http.trusted.network", "boolean", False, "Allow other machines to reach that listener without "
+        "TLS or without logins. Everyone who can reach it may then use it, unless a proxy in front of it checks them."),
+    ConfigKey("barnabas.http.console.writes", "boolean", False, "Allow changes in the console: create, change and "
+        "delete topics, produce a record, move or delete a group. The user needs the same rights as any client. See "
         "docs/console.md."),
     ConfigKey("barnabas.streams.driver", "string", "auto",
         "auto: the broker starts the Spark driver with the first query "
-        "topic. none: `barnabas streams` is run by hand.", choices=("auto", "none")),
+        "topic. none: the operator runs `barnabas streams`.", choices=("auto", "none")),
     ConfigKey("barnabas.streams.master", "string", "local[*]", "Spark master of the driver that the broker starts."),
     ConfigKey("barnabas.streams.driver.memory", "string", "1g", "Memory of that driver's JVM."),
-    ConfigKey("barnabas.streams.trigger.ms", "int", 250, "Shortest time between two looks at the sources.", minimum=1),
-    ConfigKey("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that works at a batch of records for longer "
-        "is stopped, tried again with fewer, and failed the third time within an hour. With a local master it is the "
-        "CPU time of the busiest task, on a cluster the clock.", minimum=100),
+    ConfigKey("barnabas.streams.trigger.ms", "int", 250, "Shortest time between two checks of the sources.", minimum=1),
+    ConfigKey("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that takes longer for a batch of records is "
+        "stopped and retried with fewer records; the third time within an hour, it fails. With a local master this is "
+        "the CPU time of the busiest task, on a cluster the wall-clock time.", minimum=100),
     ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes some 50 MB of memory, and "
         "CPU for each batch. Streams over one source share queries.", minimum=0),
     ConfigKey("barnabas.streams.checkpoint.copies", "string", "", "Folder, or URL such as s3://BUCKET/PREFIX, to which "
         "the checkpoints of streams are copied; empty for none."),
-    ConfigKey("barnabas.streams.checkpoint.copy.interval.ms", "int", 180_000, "Time between two such copies.",
+    ConfigKey("barnabas.streams.checkpoint.copy.interval.ms", "int", 180_000, "Time between two copies of checkpoints.",
         minimum=1000),
     ConfigKey("barnabas.streams.sink.writes.per.second", "int", 50, "Most requests in a second with which a query of "
         "streams writes; 0: no limit.", minimum=0),
@@ -310,11 +312,11 @@ TOPIC = _keys([
         "How long tombstones, and markers of transactions, stay after the records before them are gone.", minimum=0,
         synonym="log.cleaner.delete.retention.ms"),
     ConfigKey("max.compaction.lag.ms", "long", LONG_MAX,
-        "A log with older records that are not compacted is compacted, whatever its ratio.", minimum=1,
+        "A log with older records that are not compacted is compacted, independent of its ratio.", minimum=1,
         synonym="log.cleaner.max.compaction.lag.ms"),
     ConfigKey("min.cleanable.dirty.ratio", "double", 0.5,
-        "The log is compacted when more of its bytes than this part have been written since the last time.", minimum=0,
-        maximum=1, synonym="log.cleaner.min.cleanable.ratio"),
+        "The log is compacted when more than this fraction of its bytes was written since the last compaction.",
+        minimum=0, maximum=1, synonym="log.cleaner.min.cleanable.ratio"),
     ConfigKey("min.compaction.lag.ms", "long", 0, "Records younger than this are not compacted.", minimum=0,
         synonym="log.cleaner.min.compaction.lag.ms"),
     ConfigKey("file.delete.delay.ms", "long", 60000, "How long a deleted file is kept for readers.", minimum=0,
@@ -336,7 +338,7 @@ TOPIC = _keys([
         minimum=1, synonym="min.insync.replicas"),
     ConfigKey("retention.bytes", "long", -1, "Bytes kept in each partition; -1 for no limit.", minimum=-1,
         synonym="log.retention.bytes"),
-    ConfigKey("retention.ms", "long", 604800000, "How long records are kept; -1 for ever.", minimum=-1,
+    ConfigKey("retention.ms", "long", 604800000, "How long records are kept; -1 forever.", minimum=-1,
         synonym="log.retention.ms"),
     ConfigKey("segment.bytes", "int", 1 << 30, "Size at which a segment rolls.", minimum=1024,
         synonym="log.segment.bytes"),
@@ -347,41 +349,41 @@ TOPIC = _keys([
         "Where a new query begins in its source: earliest, latest, or "
         "milliseconds since 1970.", check=_query_start),
     ConfigKey("barnabas.query.on.error", "string", "dead-letter",
-        "What becomes of a record that does not fit the source's "
-        "schema: it goes to NAME.dead-letter, is left out, or stops the query.",
+        "What happens to a record that does not fit the source's schema: it goes to NAME.dead-letter, is left out, or "
+        "stops the query.",
         choices=("dead-letter", "skip", "fail")),
     ConfigKey("barnabas.query.events", "boolean", False,
-        "Whether a query over a pattern also says, in records of their own, "
-        "which topics it reads and how they change."),
+        "Whether a query over a pattern also writes events, as records, about the topics that it reads and their "
+        "changes."),
     ConfigKey("barnabas.query.plan", "string", None,
         "Set by the broker: source, first offsets and schema of the query."),
     ConfigKey("barnabas.owner", "string", None,
-        "Set by the broker: who made the query or stream, as TYPE:NAME@HOST. It does what that one may do. Who sets it "
-        "to TYPE:NAME of their own takes over."),
+        "Set by the broker: the owner of the query or stream, as TYPE:NAME@HOST. It has the owner's rights. A user "
+        "who sets this to their own TYPE:NAME becomes the owner."),
     ConfigKey("barnabas.denied", "string", None,
-        "Set by the broker, while the owner may not do what the query or stream does: what that is."),
+        "Set by the broker while the owner lacks a right that the query or stream needs: that right."),
     ConfigKey("barnabas.query.dead.letter.of", "string", None,
-        "Makes NAME.dead-letter of the query topic NAME; its driver "
-        "does so when it is needed."),
+        "Makes this topic the dead-letter topic of the query topic NAME. The driver creates NAME.dead-letter when it "
+        "is needed."),
     ConfigKey("barnabas.stream", "string", None,
         "A stream whose results are written into this topic: options, and a SELECT over windows of another topic."),
     ConfigKey("barnabas.stream.name", "string", None, "The stream's name in statements; default: the topic's."),
-    ConfigKey("barnabas.stream.state", "string", "running", "Whether the stream runs; it keeps its state in any case.",
+    ConfigKey("barnabas.stream.state", "string", "running", "Whether the stream runs; its state is kept in both cases.",
         choices=STATES),
     ConfigKey("barnabas.stream.run", "int", 0,
-        "Another number has the stream calculated anew, from where it began; its state is thrown away.", minimum=0),
+        "Setting another number recalculates the stream from its beginning; its state is discarded.", minimum=0),
     ConfigKey("barnabas.stream.plan", "string", None, "Set by the broker: the stream's source and first offsets."),
-    ConfigKey("barnabas.value.format", "string", "raw", "What the values are.", choices=VALUE_FORMATS),
+    ConfigKey("barnabas.value.format", "string", "raw", "The format of the values.", choices=VALUE_FORMATS),
     ConfigKey("barnabas.value.schema", "string", None,
         "Columns of the values, as Spark DDL: device STRING, temp DOUBLE."),
-    ConfigKey("barnabas.value.csv.separator", "string", ",", "Of CSV values: what stands between fields; \\t is a tab.",
+    ConfigKey("barnabas.value.csv.separator", "string", ",", "The separator of fields in CSV values; \\t is a tab.",
         check=_separator),
-    ConfigKey("barnabas.value.csv.null", "string", "", "Of CSV values: the text of a field that is null."),
+    ConfigKey("barnabas.value.csv.null", "string", "", "The text that stands for null in CSV values."),
     ConfigKey("barnabas.value.avro.schema", "string", None,
-        "Of Avro values: the schema that they are written with, JSON."),
+        "The schema of Avro values, in JSON."),
     ConfigKey("barnabas.value.avro.framing", "string", "none",
-        "Of Avro values: what stands before each; confluent is a zero "
-        "byte and the id of a schema.", choices=("none", "confluent")),
+        "The prefix of each Avro value: none, or confluent, a zero byte and the id of a schema.",
+        choices=("none", "confluent")),
     *UNUSED_TOPIC,
 ])  # fmt: skip
 
@@ -519,9 +521,9 @@ class BrokerConfig:
             return
         remedy = "set zookeeper.connect=HOST:PORT/CHROOT in the config file"
         if not _STORAGES[given.get("offsets.storage", "kafka").lower()]:
-            raise ConfigError(f"offsets.storage=zookeeper names no ZooKeeper: {remedy}")
+            raise ConfigError(f"offsets.storage=zookeeper needs a ZooKeeper: {remedy}")
         if given.get("dual.commit.enabled"):
-            raise ConfigError(f"dual.commit.enabled=true names no ZooKeeper: {remedy}")
+            raise ConfigError(f"dual.commit.enabled=true needs a ZooKeeper: {remedy}")
 
     @property
     def node_id(self) -> int:

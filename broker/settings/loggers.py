@@ -42,7 +42,7 @@ def alter(log: EventLog, changes: Iterable[tuple[str, int, str | None]], *, vali
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {logger}")
         if value not in _OURS:
             levels = ", ".join(sorted(_OURS))
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{value} is no log level: expected one of {levels}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{value} is not a log level: expected one of {levels}")
         wanted = LEVELS[_OURS[value]]
     if not validate_only and wanted != log.level:
         log.level = wanted

@@ -106,7 +106,7 @@ def check_filter(components: list[Component]) -> None:
         if component.how not in (EXACT, DEFAULT, ANY):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.how}")
         if (component.match is None) == (component.how == EXACT):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A name goes with an exact match, and with no other.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A name is allowed only with an exact match.")
     _check_combination(types)
 
 
@@ -119,7 +119,7 @@ def check_entity(names: list[tuple[str, str | None]]) -> None:
         if kind not in (USER, CLIENT_ID, IP):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
         if types.count(kind) > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"An entity has one {kind}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"An entity can have only one {kind}")
         if name == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")
         if name is not None and len(name) > MAX_NAME:
@@ -131,7 +131,7 @@ def check_entity(names: list[tuple[str, str | None]]) -> None:
 
 def _check_combination(types: list[str]) -> None:
     if IP in types and len(types) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "An address goes with no user and no client id.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "An address cannot be combined with a user or a client id.")
 
 
 def _check_address(name: str) -> None:

@@ -1,7 +1,8 @@
 """Reading and changing the configuration of topics and of the broker (DescribeConfigs and the two AlterConfigs).
 
-What DescribeConfigs shows of a topic, AlterConfigs takes: so no value is null, and what only the broker sets may be
-named as it is. Keys of a broker that nobody knows are kept, as in Kafka, and shown without their value.
+AlterConfigs accepts what DescribeConfigs shows of a topic. So no shown value is null, and a request may name keys that
+only the broker sets, with their present values. Unknown keys of a broker are kept, as in Kafka, and shown without
+value.
 """
 
 from __future__ import annotations
@@ -59,22 +60,22 @@ from barnabas.wire.streams.keys import STREAM, STREAM_KEYS, STREAM_RUN, STREAM_S
 from barnabas.wire.types import Message
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-# What an AlterConfigs that does not name them leaves as they are: a query topic or a stream is made with them.
+# Keys that AlterConfigs keeps if a request does not name them: a query topic or a stream is created with them.
 _KEPT = (PLAN, START, DEAD_LETTER_OF, OWNER, DENIED, *STREAM_KEYS)
-# Keys that only query topics and streams take; others may name the default.
+# Keys for query topics and streams only. A request for another topic may name them with their default.
 _OF_QUERIES = (START, ON_ERROR, EVENTS, STREAM_STATE, STREAM_RUN)
 _QUERY_CHECK_MS = 30_000
-# Where committed offsets are: one answer for all nodes, as any of them may coordinate a group.
+# The places of committed offsets. All nodes need the same, because any of them may coordinate a group.
 _OF_STORES = ("offsets.storage", "dual.commit.enabled")
-# How long another node may take to say what speaks against a change.
+# How long another node may take to object to a change.
 _NODE_SECONDS = 15.0
-# How the log of refusals calls it.
+# The name of the API in the log of refusals.
 _ALTERS = "AlterConfigs"
-# Of a broker's keys that nobody knows. Kafka keeps any number.
+# The most unknown keys that are kept for a broker. Kafka keeps any number.
 MAX_UNKNOWN_KEYS = 100
-# Of the name of a client-metrics resource.
+# The most characters in the name of a client-metrics resource.
 MOST_NAME_CHARS = 249
-# Shown among the settings of a broker that keeps offsets in ZooKeeper too: how that goes.
+# A read-only key that shows the state of ZooKeeper's offsets, if a broker keeps offsets there.
 OFFSETS_STATE = ConfigKey(
     "barnabas.offsets.state", "string", None, "Offsets on their way to ZooKeeper, as JSON. Read-only."
 )
@@ -82,7 +83,7 @@ OFFSETS_STATE = ConfigKey(
 
 @dataclass
 class ConfigEntry:
-    """One key as DescribeConfigs shows it; `synonyms` are (name, value, source), the one in force first."""
+    """A key as DescribeConfigs shows it. `synonyms` are (name, value, source), beginning with the effective one."""
 
     key: ConfigKey
     name: str
@@ -94,7 +95,7 @@ class ConfigEntry:
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every topic key with the value in force for a topic that sets `overrides`."""
+    """All topic keys, with the effective values for a topic that sets `overrides`."""
     entries = []
     for name, key in sorted(TOPIC.items()):
         synonyms: list[tuple[str, str | None, int]] = []
@@ -120,7 +121,7 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Co
 def broker_entries(
     config: BrokerConfig, per_broker: Mapping[str, str], cluster: Mapping[str, str]
 ) -> list[ConfigEntry]:
-    """Every broker key with the value in force."""
+    """All broker keys, with the effective values."""
     entries = []
     for name, key in sorted(BROKER.items()):
         synonyms: list[tuple[str, str | None, int]] = []
@@ -142,12 +143,12 @@ def broker_entries(
 
 
 def _shown(key: ConfigKey, text: str) -> str | None:
-    """A value as it was given, unless nobody may see it."""
+    """A value as it was given; None if the value is sensitive."""
     return None if key.sensitive else text
 
 
 def _of_listeners(config: BrokerConfig, per_broker: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """The keys that one listener alone has, as they are set."""
+    """The keys that are set for a single listener."""
     given = {name: key for name in (*per_broker, *config.static) if (key := _key_of_listener(name)) is not None}
     for name, key in sorted(given.items()):
         synonyms: list[tuple[str, str | None, int]] = []
@@ -164,7 +165,7 @@ def _key_of_listener(name: str) -> ConfigKey | None:
 
 
 def _unknown(name: str, source: int) -> ConfigEntry:
-    """A key that is kept for somebody else: its value may be a secret."""
+    """An unknown key that is only kept. Its value may be a secret."""
     key = ConfigKey(name, "unknown", None, "Not a key of this broker: kept, and not used.", dynamic=True, used=False)
     return ConfigEntry(key, name, None, source, read_only=True, sensitive=True, synonyms=[(name, None, source)])
 
@@ -177,7 +178,7 @@ def _set_for_all(name: str, value: str) -> ConfigEntry:
 
 
 def _client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every key of a client-metrics resource with the value in force; none of one that is not there."""
+    """All keys of a client-metrics resource, with the effective values; empty if there is no such resource."""
     if not configs:
         return []
     entries = []
@@ -192,17 +193,17 @@ _ROOT = ConfigKey(loggers.ROOT, "unknown", "INFO", "The level of the broker's lo
 
 
 def changed(current: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:
-    """The keys that get another value than they had."""
+    """The keys whose values change."""
     return {key: value for key, value in target.items() if current.get(key) != value}
 
 
 def _gets_query(current: Mapping[str, str], target: Mapping[str, str]) -> bool:
-    """Whether a topic gets a query, or another one."""
+    """Whether a change gives a topic a query, or replaces its query."""
     return target.get(QUERY) not in (None, current.get(QUERY))
 
 
 def _says_nothing(current: Mapping[str, str], name: str, operation: int, value: str | None) -> bool:
-    """Whether a change names the default of a key that only query topics or streams take."""
+    """Whether a change only names the default of a key for query topics or streams."""
     if operation != SET or name not in _OF_QUERIES or name in current:
         return False
     key = TOPIC[name]
@@ -210,7 +211,7 @@ def _says_nothing(current: Mapping[str, str], name: str, operation: int, value: 
 
 
 def _check_scope(resource: str, name: str, key: ConfigKey) -> None:
-    """Raises KafkaError unless a key store is changed for one listener of one broker."""
+    """Raises KafkaError unless a key store is changed for a single listener of a single broker."""
     if name == key.name:
         why = f"{name} can be changed for one listener only: name it listener.name.NAME.{name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, why)
@@ -220,7 +221,7 @@ def _check_scope(resource: str, name: str, key: ConfigKey) -> None:
 
 
 def tell_unused(log: EventLog, keys: Mapping[str, ConfigKey], given: Mapping[str, str]) -> None:
-    """Say once of each key that is set to another value than its default that it has no effect."""
+    """Log once that keys have no effect here, for each one that is set to a value other than its default."""
     unused = [
         name
         for name, value in sorted(given.items())
@@ -230,11 +231,11 @@ def tell_unused(log: EventLog, keys: Mapping[str, ConfigKey], given: Mapping[str
         and log.is_new(f"config.unused {name}")
     ]
     if unused:
-        log.info("config.unused", keys=",".join(unused), effect="none here")
+        log.info("config.unused", keys=",".join(unused), effect="none")
 
 
 class ResourceConfigs(Listener):
-    """The configuration of topics and of the broker: what is shown, changed and put into force."""
+    """The configuration of topics and of the broker: shows it, changes it and applies it."""
 
     def __init__(
         self,
@@ -254,11 +255,11 @@ class ResourceConfigs(Listener):
         self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
         self._partitions, self._queries, self._streams = partitions, queries, streams
         self._groups, self._nodes, self._log, self._tls, self._owners = groups, nodes, log, tls, owners
-        #: The other nodes; None where there are none.
+        #: The other nodes; None if there are none.
         self.peers: Peers | None = None
 
     def settings_changed(self) -> None:
-        """Put the settings of the broker into force. Raises ConfigError at a start that cannot."""
+        """Apply the settings of the broker. Raises ConfigError at a start that cannot use them."""
         config, metadata = self._config, self._metadata
         merged = config.cluster_wide(metadata.broker_configs.get("", {}))
         merged.update(self._own_configs())
@@ -269,7 +270,7 @@ class ResourceConfigs(Listener):
             self.topic_changed(topic, topic)
 
     def _own_configs(self) -> dict[str, str]:
-        """What is set for this broker. Where offsets are, what is set for the first one says for all nodes."""
+        """The settings of this broker. For the places of offsets, the settings of the first node apply to all nodes."""
         configs = self._metadata.broker_configs
         own = configs.get(str(self._identity.node_id), {})
         first = configs.get(str(self._nodes.controller_id), {})
@@ -277,7 +278,7 @@ class ResourceConfigs(Listener):
         return kept | {key: value for key, value in first.items() if key in _OF_STORES}
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """Whether a topic asks for more replicas than there are."""
+        """Note whether a topic requires more in-sync replicas than exist."""
         short = self._partitions.without_enough_replicas
         if before is not None:
             short.discard(before.name)
@@ -287,7 +288,7 @@ class ResourceConfigs(Listener):
                 short.add(after.name)
 
     def describe(self, kind: int, name: str) -> list[ConfigEntry]:
-        """The entries of a resource. Raises KafkaError for one that is not there."""
+        """The entries of a resource. Raises KafkaError if the resource does not exist."""
         if kind == RESOURCE_TOPIC:
             if not self._topics.is_valid_name(name):
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal")
@@ -315,7 +316,7 @@ class ResourceConfigs(Listener):
         return [ConfigEntry(OFFSETS_STATE, OFFSETS_STATE.name, zookeeper.state(), SOURCE_DEFAULT, read_only=True)]
 
     def _check_offset_stores(self, name: str, target: Mapping[str, str]) -> None:
-        """Raises ConfigError if offsets cannot be kept as a broker's new settings say."""
+        """Raises ConfigError if offsets cannot be kept in the places that a broker's new settings name."""
         given = {key: BROKER[key].parse(text) for key, text in target.items() if key in BROKER}
         self._config.check_offset_stores(given)
         first = str(self._nodes.controller_id)
@@ -323,7 +324,7 @@ class ResourceConfigs(Listener):
             current = self._metadata.broker_configs.get(name, {})
             for key in _OF_STORES:
                 if target.get(key) not in (None, current.get(key)):
-                    raise ConfigError(f"{key} holds for all nodes: set it for broker {first}, or as the default")
+                    raise ConfigError(f"{key} applies to all nodes: set it for broker {first}, or as the default")
             return
         other = self._metadata.broker_configs.get("" if name else first, {})
         merged = {**other, **target} if name else {**target, **other}
@@ -331,9 +332,9 @@ class ResourceConfigs(Listener):
         self._groups.check_offset_stores(self._config.offset_stores(dynamic))
 
     async def _prepare_listeners(self, name: str, target: Mapping[str, str]) -> None:
-        """Read the key stores that a broker's new settings name. Raises KafkaError if they cannot be used."""
+        """Read the key stores in a broker's new settings. Raises KafkaError if they cannot be used."""
         if name not in ("", str(self._identity.node_id)):
-            return  # that broker reads them
+            return  # the other broker reads them
         cluster = self._metadata.broker_configs.get("", {})
         mine = self._metadata.broker_configs.get(str(self._identity.node_id), {})
         dynamic = self._config.parse_dynamic({**cluster, **target} if name else {**target, **mine})
@@ -343,9 +344,9 @@ class ResourceConfigs(Listener):
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     async def _others_agree(self, name: str, current: Mapping[str, str], target: Mapping[str, str]) -> None:
-        """Ask the nodes that a change of a broker's settings concerns what speaks against it there. Raises KafkaError.
+        """Ask the nodes that a broker's new settings apply to whether they object. Raises KafkaError if one does.
 
-        A node reads its own key stores, and knows what of its groups' offsets is on its way to ZooKeeper.
+        A node reads its own key stores, and knows which of its groups' offsets are not yet in ZooKeeper.
         """
         first, here = str(self._nodes.controller_id), str(self._identity.node_id)
         if self.peers is None or here != first:
@@ -363,14 +364,14 @@ class ResourceConfigs(Listener):
                 with trio.fail_after(_NODE_SECONDS):
                     answer = await self.peers.ask(node, request)
             except (Unreachable, trio.TooSlowError):
-                why = f"Node {node}, which this concerns, does not answer: try again when all nodes serve."
+                why = f"Node {node}, to which this applies, does not answer: try again when all nodes serve."
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why) from None
             for told in answer.responses:
                 if told.error_code:
                     raise KafkaError(ErrorCode(told.error_code), f"node {node}: {told.error_message}")
 
     def _check_broker(self, name: str, *, any_node: bool = False) -> None:
-        """Raises KafkaError unless it is this broker, or all of them, or with `any_node` another one of them."""
+        """Raises KafkaError unless `name` means this broker, all brokers, or with `any_node` another node."""
         here = str(self._identity.node_id)
         if name not in ("", here) and not (any_node and name in map(str, self._metadata.nodes)):
             raise KafkaError(
@@ -388,11 +389,10 @@ class ResourceConfigs(Listener):
         validate_only: bool,
         asker: Asker,
     ) -> None:
-        """Change a resource's keys: (key, operation, value). `whole` drops the keys that are not named.
+        """Change a resource's keys: (key, operation, value). `whole` removes the keys that are not named.
 
-        Who gives a topic a query or a stream owns it.
-
-        Raises KafkaError; then nothing has changed.
+        If this gives a topic a query or a stream, the asker becomes its owner. Raises KafkaError; then nothing has
+        changed.
         """
         if kind == RESOURCE_BROKER_LOGGER and not whole:
             loggers.check_name(self._identity.node_id, name)
@@ -404,7 +404,7 @@ class ResourceConfigs(Listener):
             await self._others_agree(name, current, target)
         before, asked, stream = self._query_of(kind, name), None, None
         may_read = partial(self._owners.check_reads, asker, api=_ALTERS)
-        if _gets_query(current, target):  # the streams driver is asked, which takes its time
+        if _gets_query(current, target):  # asks the streams driver, which may take long
             asked = await self._queries.ask(self._topics.find(name), target, _QUERY_CHECK_MS, may_read)
         elif kind == RESOURCE_TOPIC and gets_stream(current, target):
             stream = await self._streams.ask(self._topics.find(name), target, _QUERY_CHECK_MS, may_read)
@@ -438,9 +438,11 @@ class ResourceConfigs(Listener):
         else:
             async with self._queries.closing(self._topics.find(name)):
                 await change()
+        if asked is not None:
+            await self._queries.heard()  # so that the new query is the one for records that the client produces next
 
     def _records(self, kind: int, name: str, current: dict[str, str], target: dict[str, str]) -> list[Message]:
-        """What makes the keys of a resource those of `target`."""
+        """The records that change the keys of a resource to those of `target`."""
         record = self._metadata.config_record
         set_: list[Message] = [
             record(kind, name, key, value) for key, value in target.items() if current.get(key) != value
@@ -448,20 +450,20 @@ class ResourceConfigs(Listener):
         return set_ + [record(kind, name, key, None) for key in current if key not in target]
 
     def _owned(self, asker: Asker, name: str, target: dict[str, str]) -> dict[str, str]:
-        """The configuration of a topic whose query or stream is the asker's from now on. Raises KafkaError."""
+        """The configuration of a topic whose query or stream belongs to the asker from now on. Raises KafkaError."""
         owned: dict[str, str | None] = dict(target)
         self._owners.check(asker, name, owned, _ALTERS)
         return {key: value for key, value in owned.items() if value is not None}
 
     def _query_of(self, kind: int, name: str) -> tuple[bytes, str | None, str | None] | None:
-        """What a topic is, as far as its query or stream is concerned; None for other resources."""
+        """A topic's id, query and stream, to find out whether they change; None for other resources."""
         topic = self._metadata.topics.get(name) if kind == RESOURCE_TOPIC else None
         return None if topic is None else (topic.topic_id, topic.configs.get(QUERY), topic.configs.get(STREAM))
 
     def _target(
         self, kind: int, name: str, changes: list[tuple[str, int, str | None]], whole: bool, asker: Asker
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """A resource's keys as they are and as they shall be, after all checks. Raises KafkaError."""
+        """A resource's keys before and after the changes, which are checked. Raises KafkaError."""
         if kind == RESOURCE_TOPIC:
             current = {key: value for key, value in self._topics.find(name).configs.items() if key != CLOSING}
             keys: Mapping[str, ConfigKey] = TOPIC
@@ -500,7 +502,7 @@ class ResourceConfigs(Listener):
         return current, target
 
     def _client_metrics(self, name: str) -> dict[str, str]:
-        """The keys of a client-metrics resource. Raises KafkaError for one that cannot be."""
+        """The keys of a client-metrics resource. Raises KafkaError for an impossible name, or if there are too many."""
         known = self._metadata.client_metrics
         if not name or len(name) > MOST_NAME_CHARS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid resource name for client metrics")
@@ -544,7 +546,7 @@ class ResourceConfigs(Listener):
     def _changeable(
         self, kind: int, resource: str, keys: Mapping[str, ConfigKey], name: str, *, is_set: bool
     ) -> ConfigKey | None:
-        """The key of this name; None for one of a broker that is not known, which may be set. Raises KafkaError."""
+        """The key with this name; None for an unknown key of a broker, which can only be set. Raises KafkaError."""
         if kind != RESOURCE_BROKER:
             if (key := keys.get(name)) is None:
                 kind_name = "topic" if kind == RESOURCE_TOPIC else "client metrics"
@@ -562,7 +564,7 @@ class ResourceConfigs(Listener):
         return key
 
     def _shown_default(self, kind: int, name: str, key: ConfigKey) -> str:
-        """What a key is where nothing sets it for the resource."""
+        """The value of a key that is not set for the resource."""
         default: Any = key.default
         if kind == RESOURCE_TOPIC:
             default = self._config.topic_default(name)[0]

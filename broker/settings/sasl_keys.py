@@ -62,7 +62,7 @@ def _jwks_url(value: str) -> None:
 
 SASL_KEYS = [
     ConfigKey("sasl.enabled.mechanisms", "list", ("GSSAPI",), "SASL mechanisms of a listener: PLAIN, SCRAM-SHA-256, "
-        "SCRAM-SHA-512, OAUTHBEARER. A listener with SASL needs a value, as the default is not served.",
+        "SCRAM-SHA-512, OAUTHBEARER. A listener with SASL needs a value, as Kafka's default is not served.",
         check=_mechanisms, dynamic=True, of_listener=True),
     ConfigKey("sasl.jaas.config", "password", None, "The JAAS text of one mechanism, as "
         "listener.name.NAME.MECHANISM.sasl.jaas.config. For PLAIN it has the users: user_NAME=\"PASSWORD\".",
@@ -72,17 +72,19 @@ SASL_KEYS = [
         f"the only one is {VALIDATOR_HANDLERS[0]}, for OAUTHBEARER")),
     ConfigKey("sasl.server.max.receive.size", "int", 524288, "Largest request of a client that has not logged in.",
         minimum=0),
-    ConfigKey("sasl.oauthbearer.jwks.endpoint.url", "string", None, "Where the keys are that sign tokens: an https:, "
-        "http: or file: URL of a JWK set.", of_listener=True, check=_jwks_url),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.url", "string", None, "The https:, http: or file: URL of the JWK set "
+        "with the keys that sign tokens.", of_listener=True, check=_jwks_url),
     ConfigKey("sasl.oauthbearer.jwks.endpoint.refresh.ms", "long", 3600000, "How often the keys are read again.",
         minimum=1, of_listener=True),
     ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "long", 100, "Pause after the first failure to read "
-        "the keys; it doubles with each.", minimum=1, of_listener=True),
+        "the keys; it doubles with each further failure.", minimum=1, of_listener=True),
     ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", "long", 10000, "Longest such pause.", minimum=1,
         of_listener=True),
-    ConfigKey("sasl.oauthbearer.expected.audience", "list", None, "A token must be for one of these; any, if not set.",
+    ConfigKey("sasl.oauthbearer.expected.audience", "list", None, "A token must have one of these audiences; any "
+        "audience if not set.",
         of_listener=True),
-    ConfigKey("sasl.oauthbearer.expected.issuer", "string", None, "A token must be from this one; any, if not set.",
+    ConfigKey("sasl.oauthbearer.expected.issuer", "string", None, "A token must have this issuer; any issuer if not "
+        "set.",
         of_listener=True),
     ConfigKey("sasl.oauthbearer.clock.skew.seconds", "int", 30, "How far the clocks of issuer and broker may differ.",
         minimum=0, of_listener=True),
@@ -95,15 +97,15 @@ SASL_KEYS = [
         f"the only ones are {', '.join(JWT_VALIDATORS)}")),
     ConfigKey("connections.max.reauth.ms", "long", 0, "How long a login lasts; then the client must log in again, or "
         "its connection is closed at its next request. 0: as long as the connection.", minimum=0, of_listener=True),
-    ConfigKey("connection.failed.authentication.delay.ms", "int", 100, "How long the answer to a failed login waits, "
-        "and with it the end of the connection.", minimum=0),
+    ConfigKey("connection.failed.authentication.delay.ms", "int", 100, "Delay of the answer to a failed login; the "
+        "connection is closed after it.", minimum=0),
     ConfigKey("barnabas.login.timeout.ms", "int", 30000, "A connection whose client has not logged in by then is "
         "closed.", minimum=100),
-    ConfigKey("delegation.token.secret.key", "password", None, "The secret that delegation tokens are made with; "
-        "without one there are none."),
+    ConfigKey("delegation.token.secret.key", "password", None, "The secret for making delegation tokens; without it "
+        "there are none."),
     ConfigKey("delegation.token.max.lifetime.ms", "long", 604800000, "How long a delegation token can be renewed.",
         minimum=1),
-    ConfigKey("delegation.token.expiry.time.ms", "long", 86400000, "How long a delegation token is good until it is "
+    ConfigKey("delegation.token.expiry.time.ms", "long", 86400000, "How long a delegation token is valid until it is "
         "renewed.", minimum=1),
     ConfigKey("delegation.token.expiry.check.interval.ms", "long", 3600000, "How often expired delegation tokens are "
         "removed.", minimum=1),

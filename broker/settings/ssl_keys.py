@@ -40,28 +40,31 @@ SSL_KEYS = [
         "PKCS12 file, and the other way round."),
     _store("ssl.keystore.location", "string", None, "File with the broker's private key and its certificates."),
     _store("ssl.keystore.password", "password", None, "Password of the key store; PEM has none."),
-    _store("ssl.key.password", "password", None, "Password of the private key in it; default: that of the key store."),
-    _store("ssl.keystore.key", "password", None, "The private key itself, in PEM, in place of a file."),
-    _store("ssl.keystore.certificate.chain", "password", None, "The certificates of the key itself, in PEM, the key's "
-        "own first."),
+    _store("ssl.key.password", "password", None, "Password of the private key in the key store; default: the key "
+        "store's password."),
+    _store("ssl.keystore.key", "password", None, "The private key itself, in PEM, instead of a file."),
+    _store("ssl.keystore.certificate.chain", "password", None, "The certificates themselves, in PEM, the key's own "
+        "first."),
     _store("ssl.truststore.type", "string", "JKS", "Format of the trust store: PEM, PKCS12 or JKS."),
-    _store("ssl.truststore.location", "string", None, "File with the certificates that clients' ones must lead to."),
+    _store("ssl.truststore.location", "string", None, "File with the certificates of the authorities that must have "
+        "signed clients' certificates."),
     _store("ssl.truststore.password", "password", None, "Password of the trust store; PEM has none, and JKS is read "
         "without."),
-    _store("ssl.truststore.certificates", "password", None, "The trusted certificates themselves, in PEM, in place of "
+    _store("ssl.truststore.certificates", "password", None, "The trusted certificates themselves, in PEM, instead of "
         "a file."),
     _key("ssl.client.auth", "string", "none", "Whether a client must show a certificate (required), may (requested), "
-        "or is not asked. Of a SASL_SSL listener only its own key counts.", choices=("none", "requested", "required")),
+        "or is not asked (none). For a SASL_SSL listener, only listener.name.NAME.ssl.client.auth counts.",
+        choices=("none", "requested", "required")),
     _key("ssl.principal.mapping.rules", "string", "DEFAULT", "How the subject of a client's certificate becomes the "
         "name of its principal: RULE:pattern/replacement/[LU], ..., DEFAULT."),
-    _key("ssl.enabled.protocols", "list", PROTOCOLS, "Versions of TLS that are spoken.", choices=PROTOCOLS),
+    _key("ssl.enabled.protocols", "list", PROTOCOLS, "The TLS versions that are accepted.", choices=PROTOCOLS),
     _key("ssl.protocol", "string", "TLSv1.3", "No effect beside ssl.enabled.protocols.", used=False,
         choices=("TLS", *PROTOCOLS)),
-    _key("ssl.cipher.suites", "list", (), "Cipher suites by the names of Java; default: those that OpenSSL takes for "
+    _key("ssl.cipher.suites", "list", (), "Cipher suites by the names of Java; default: those that OpenSSL considers "
         "secure."),
     _key("ssl.allow.dn.changes", "boolean", False, "Whether a renewed certificate may have another subject."),
     _key("ssl.allow.san.changes", "boolean", False, "Whether a renewed certificate may lack alternative names of the "
-        "one before."),
+        "old one."),
     _unused("ssl.endpoint.identification.algorithm", "https", "The broker makes no TLS connections of its own."),
     _unused("ssl.keymanager.algorithm", "SunX509", _PROVIDER),
     _unused("ssl.trustmanager.algorithm", "PKIX", _PROVIDER),

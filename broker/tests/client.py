@@ -1,4 +1,4 @@
-"""A client that speaks single messages, for tests that look at the wire itself."""
+"""A client that sends single messages, for tests of the wire protocol itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Closed(Exception):
 
 
 def frame_of(request: Message, version: int, correlation_id: int = 1, client_id: str | None = "test") -> bytes:
-    """A whole request as it goes over the wire."""
+    """A whole request as it is sent."""
     spec = request.__wire__
     head = write_request_header(spec.key, version, correlation_id, client_id, version >= spec.flexible.first)
     body = head + message_codec(type(request), version).build(request)
@@ -39,7 +39,7 @@ def batch_of(*values: bytes, key: bytes | None = b"k", **settings: Any) -> bytes
 
 
 class Client:
-    """One connection. `ask` is a request and its answer; `send` and `receive` are the halves of it."""
+    """One connection. `ask` sends a request and returns its answer; `send` and `receive` are its two halves."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -90,7 +90,7 @@ class Client:
         return await self.receive()
 
     async def is_closed(self) -> bool:
-        """Wait for the broker to close the connection; what it still sends is read over."""
+        """Wait until the broker closes the connection. Bytes that it still sends are skipped."""
         try:
             while True:
                 await self._exactly(1)
@@ -108,18 +108,18 @@ class Client:
     async def produce(
         self, topic: str, data: bytes | None, partition: int = 0, acks: int = -1, version: int = 9
     ) -> Any:
-        """Produce one batch; gives the partition's answer."""
+        """Produce one batch, and return the partition's answer."""
         return (
             (await self.ask(produce_request(topic, data, partition, acks), version)).responses[0].partition_responses[0]
         )
 
     async def fetch(self, topic: str, offset: int = 0, partition: int = 0, **settings: Any) -> Any:
-        """Fetch from one partition; gives its answer."""
+        """Fetch from one partition, and return its answer."""
         return (await self.ask(fetch_request(topic, offset, partition, **settings), 12)).responses[0].partitions[0]
 
 
 def answer_of(data: bytes, request: Message, version: int, correlation_id: int) -> Any:
-    """A response, decoded to its last byte."""
+    """Decode a response, down to its last byte."""
     api = APIS[request.__wire__.key]
     assert int.from_bytes(data[:4], "big") == correlation_id, "an answer out of turn"
     start = 5 if version >= api.flexible_from and api.key != 18 else 4
@@ -154,5 +154,5 @@ def fetch_request(
 
 
 async def connect(port: int, host: str = "127.0.0.1", source: str | None = None) -> Client:
-    """A new connection to a broker; `source` is the address that it comes from."""
+    """A new connection to a broker; `source` is the client's address."""
     return Client(await trio.open_tcp_stream(host, port, local_address=source))

@@ -22,14 +22,14 @@ Start = Callable[..., AbstractAsyncContextManager["Running"]]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Return when the condition holds; it is looked at again and again, as nothing tells when it changes."""
+    """Return when the condition holds. It is checked again and again, because there is no event for its change."""
     with trio.fail_after(60):
         while not condition():
             await trio.sleep(0.001)
 
 
 class Running:
-    """A node that serves, and clients of it."""
+    """A serving node, and clients of it."""
 
     def __init__(self, node: Node, said: io.StringIO) -> None:
         self.node, self._said = node, said
@@ -51,7 +51,7 @@ class Running:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """Run a node for the length of a `with` block; the data directory is the test's own, the same each time."""
+    """Run a node during a `with` block. The data directory belongs to the test and is the same each time."""
 
     @asynccontextmanager
     async def run(
@@ -61,7 +61,7 @@ def start(tmp_path: Path) -> Start:
         clock: Clock | None = None,
         **settings: str,
     ) -> AsyncIterator[Running]:
-        """`more` has the settings whose names have underscores of their own."""
+        """`more` has the settings whose names contain underscores."""
         said = io.StringIO()
         properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(tmp_path / "data")}
         properties.update((key.replace("_", "."), value) for key, value in settings.items())

@@ -1,4 +1,4 @@
-"""A data directory as Kafka leaves it, made by hand: one node, one topic, and what a test adds."""
+"""A data directory as Kafka leaves it, made by hand: one node, one topic, and whatever a test adds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES = [b"%d" % number for number in range(10)]
 
 
 def raw(key: int, body: bytes = b"") -> bytes:
-    """A metadata record of a kind that barnabas has no class for."""
+    """A metadata record of a type for which barnabas has no class."""
     return uvarint(1) + uvarint(key) + uvarint(0) + body
 
 
@@ -70,7 +70,7 @@ class KafkaFolder:
         return path
 
     def log(self, topic_id: bytes = TOPIC_ID) -> Path:
-        """Ten records in two segments of the topic's partition, all flushed; the folder."""
+        """Write ten flushed records to two segments of the topic's partition. Returns the folder."""
         folder = self.path / "orders-0"
         folder.mkdir()
         for base in (0, 5):

@@ -1,7 +1,7 @@
-"""Requests that go through the table of rights: one for each need, which is met, or not, by the ACLs of one client.
+"""Requests for the table of rights: each of its needs is asked with and without the ACLs that meet it.
 
-Each question is asked by a user of its own, who has the rights for all of the request but one need. So the same ACLs
-and requests can be put to a node of barnabas and to Apache Kafka.
+Each question has a user of its own, who has the rights for all needs of the request but one. The same ACLs and requests
+can be sent to a node of barnabas and to Apache Kafka.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import ZERO_UUID, Message, Struct, replace
 
 TOPIC, ABSENT, GROUP, ID = "t", "absent", "g", "x"
-#: The resource of each kind that the rights are about.
+#: The resource of each type to which the rights apply.
 NAMES = {
     ResourceType.TOPIC: TOPIC,
     ResourceType.GROUP: GROUP,
     ResourceType.CLUSTER: CLUSTER_NAME,
     ResourceType.TRANSACTIONAL_ID: ID,
 }
-#: What is not served, two-phase commit, and what only who has logged in may ask for (`test_login.py`).
+#: Needs without a question: two-phase commit is not served, and the others require a login (`test_login.py`).
 NOT_ASKED = {("InitProducerId", 2), ("CreateDelegationToken", 0), ("DescribeDelegationToken", 0)}
-#: One without rights, and one who may describe all topics.
+#: A user without rights, and one who may describe all topics.
 OUTSIDERS = "outsider", "watcher"
 WATCHES = create_acls.AclCreation(2, "*", 3, "User:watcher", "*", 8, 3)
 
 
 class World(NamedTuple):
-    """What is there when the questions are asked."""
+    """The objects that exist when the questions are asked."""
 
     topic_id: bytes
     producer_id: int
@@ -94,19 +94,19 @@ class World(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A request for one need of its API. `sees` says of an answer whether it has what is left out without the right."""
+    """A request for one need of its API. `sees` tells whether an answer has the part that needs the right."""
 
     request: Callable[[World], Message]
     version: int | None = None
     sees: Callable[[Any], bool] | None = None
-    #: The topic that rights are about.
+    #: The topic to which the rights apply.
     topic: str = TOPIC
     #: Whether the user has the rights for the other needs.
     others: bool = True
 
 
 class Case(NamedTuple):
-    """A question, put by a user who has some rights, and whether these meet the need."""
+    """A question from a user with some rights, and whether these meet the need."""
 
     id: str
     api: str
@@ -214,7 +214,7 @@ def _fixed(request: Message, version: int | None = None, **settings: Any) -> Que
     return Question(lambda world: request, version, **settings)
 
 
-#: The questions of each API, in the order of its needs in the table.
+#: The questions of each API, in the order of its needs in the table of rights.
 QUESTIONS: dict[str, tuple[Question, ...]] = {
     "Produce": (
         Question(lambda world: _produce(_transactional(world), ID), 9),
@@ -441,7 +441,7 @@ QUESTIONS: dict[str, tuple[Question, ...]] = {
 
 
 def cases() -> Iterator[Case]:
-    """Each need of each API that is served: without its rights, and with each one of them."""
+    """For each need of each served API: a case without its rights, and one with each of them."""
     for key in sorted(APIS):
         api = APIS[key].name
         for number, need in enumerate(NEEDS[api]):
@@ -458,9 +458,9 @@ def cases() -> Iterator[Case]:
 
 
 def without_rights(world: World) -> Iterator[tuple[str, int, Message]]:
-    """Every question in every version that has room for it, by who has no rights, or may just describe topics.
+    """Every question in every version that can ask it, from a user without rights and from one who may describe topics.
 
-    It is asked about the topic that is there, and about one that is not: who may not know must not find out.
+    Each is asked about an existing topic and about a missing one: without the right, nobody may learn which it is.
     """
     done = set()
     for case in cases():
@@ -479,7 +479,7 @@ def without_rights(world: World) -> Iterator[tuple[str, int, Message]]:
 
 
 def acls_of(case: Case) -> Iterator[create_acls.AclCreation]:
-    """The ACLs that give the user of a case its rights."""
+    """The ACLs that give the user of a case the rights."""
     for right in case.rights:
         name = NAMES[right.type]
         if right.type != ResourceType.CLUSTER and case.question.topic != TOPIC:
@@ -490,7 +490,7 @@ def acls_of(case: Case) -> Iterator[create_acls.AclCreation]:
 
 
 def request_of(case: Case, world: World) -> Message:
-    """The request, about a topic of the user's own where it would be made."""
+    """The request. If it creates a topic, the topic is one of the user's own."""
     request = case.question.request(world)
     if "{user}" in case.question.topic:
         return _metadata(case.question.topic.format(user=case.user))
@@ -498,7 +498,7 @@ def request_of(case: Case, world: World) -> Message:
 
 
 def about(value: Any, name: str, topic_id: bytes) -> Any:
-    """A request about another topic."""
+    """A copy of a request that names another topic."""
     if isinstance(value, list):
         return [about(each, name, topic_id) for each in value]
     if not isinstance(value, Struct):
@@ -516,7 +516,7 @@ def about(value: Any, name: str, topic_id: bytes) -> Any:
 
 
 def names_ids(value: Any) -> bool:
-    """Whether a request names topics by id, which is no secret."""
+    """Whether a request names topics by id, which is not secret."""
     if isinstance(value, list):
         return any(map(names_ids, value))
     if not isinstance(value, Struct):
@@ -526,7 +526,7 @@ def names_ids(value: Any) -> bool:
 
 
 def shown(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What of an answer says what the client may know: error codes, names, and authorized operations."""
+    """The parts of an answer that depend on the client's rights: error codes, names, and authorized operations."""
     if isinstance(value, list):
         for each in value:
             yield from shown(each, path)
@@ -545,12 +545,12 @@ _NAMES = {"name", "topic", "topic_name", "group_id", "transactional_id", "resour
 
 
 def codes(answer: Any) -> set[int]:
-    """Every error code of an answer."""
+    """All error codes in an answer."""
     return {value for path, value in shown(answer) if path.endswith("error_code")}
 
 
 async def prepare(admin: Client, every: Iterable[Case]) -> World:
-    """Make the topic, the group and the transactional id, and give the users their rights; `admin` is a super user."""
+    """Create the topic, group and transactional id, and give the users their rights. `admin` is a super user."""
     await admin.create_topic(TOPIC)
     for key, kind in ((GROUP, 0), (ID, 1)):
         found = None
@@ -575,7 +575,7 @@ async def prepare(admin: Client, every: Iterable[Case]) -> World:
 
 
 def judge(case: Case, answer: Any) -> None:
-    """Whether an answer is that of somebody who has the right, or has not."""
+    """Check that an answer fits a client who has the right, or does not have it."""
     if case.need.where == LEFT_OUT:
         assert case.question.sees is not None
         assert case.question.sees(answer) == case.is_met, answer

@@ -1,4 +1,4 @@
-"""The client's side of SASL, one message at a time, over the test client of single messages."""
+"""The client's side of SASL, one message at a time, on top of the test client for single messages."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ async def token(client: Client, data: bytes) -> Any:
 
 
 async def log_in_plain(client: Client, user: str, password: str, authzid: str = "") -> Any:
-    """The answer to the login."""
+    """Log in with PLAIN. Returns the last answer."""
     assert (await choose(client, "PLAIN")).error_code == 0
     return await token(client, f"{authzid}\0{user}\0{password}".encode())
 
 
 class ScramClient:
-    """One login by SCRAM; `first` and `final` are its messages, and may be changed on the way."""
+    """One login with SCRAM. `first` and `final` are its messages, and tests may change them before they are sent."""
 
     def __init__(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256", **extensions: str) -> None:
         self.mechanism, self._password = mechanism, password
@@ -69,7 +69,7 @@ class ScramClient:
         return scram.parse_server_final(last) == scram.server_signature(self.mechanism, server_key, self.signed)
 
     async def log_in(self, client: Client, mechanism: str | None = None) -> Any:
-        """The last answer: of the login, or the refusal."""
+        """Log in. Returns the last answer, which may be the refusal."""
         assert (await choose(client, mechanism or self.mechanism)).error_code == 0
         answer = await token(client, self.first)
         if answer.error_code:

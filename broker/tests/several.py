@@ -1,4 +1,4 @@
-"""Several nodes of one broker in the test's own process: what their supervisor does, without it."""
+"""Several nodes of one broker in the test's own process, without a supervisor: this does what it would do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWNER = 1
 
 
 class Several:
-    """Nodes 1 to `count`, of which the first owns the metadata."""
+    """Nodes 1 to `count`. The first owns the metadata."""
 
     def __init__(self, path: Path, count: int, nursery: trio.Nursery, settings: dict[str, str]) -> None:
         self.path, self.count = path, count
@@ -45,7 +45,7 @@ class Several:
         return self.running[OWNER].node
 
     async def start(self, node: int) -> None:
-        """Start one, until its clients can connect."""
+        """Start a node, and wait until its clients can connect."""
         said = io.StringIO()
         properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(self.path), "node.id": str(node)}
         config = BrokerConfig({**properties, **self._settings})
@@ -63,10 +63,10 @@ class Several:
             self._ended[node].set()
 
     async def cut_off(self, node: int) -> None:
-        """End a node without its saying anything to the others, or stating that it stopped."""
+        """End a node so that it can neither tell the other nodes anything nor write that it has stopped."""
         running = self.running.pop(node)
         self.clients.pop(node, None)
-        running.node.data_dir.claim.release()  # as the kernel does; its statements come too late then
+        running.node.data_dir.claim.release()  # as the kernel does; later checkpoints do not count
         self._scopes[node].cancel()
         await self._ended[node].wait()
 
@@ -77,13 +77,13 @@ class Several:
         await self._ended[node].wait()
 
     async def client(self, node: int) -> Client:
-        """A connection to a node, the same each time."""
+        """A connection to a node, the same one each time."""
         if node not in self.clients:
             self.clients[node] = await self.running[node].client()
         return self.clients[node]
 
     async def leaders(self, topic: str, node: int = OWNER) -> dict[int, int]:
-        """Who leads what of a topic, as a node says."""
+        """The leaders of a topic's partitions, as a node reports them."""
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         (found,) = (await (await self.client(node)).ask(asked)).topics
         return {each.partition_index: each.leader_id for each in found.partitions}
@@ -95,7 +95,7 @@ class Several:
 
 @asynccontextmanager
 async def several(path: Path, *, count: int = 3, **settings: Any) -> AsyncIterator[Several]:
-    """All of them serve in this block; at its end they stop, and the folder is as one broker has it."""
+    """All nodes serve during this block. Then they stop, and the folder is as a single process leaves it."""
     path.mkdir(exist_ok=True)
     claim = Claim.take(Io(), str(path), node_id=OWNER, cluster_id=None, for_nodes=True)
     make_secret(path)

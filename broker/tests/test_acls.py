@@ -1,4 +1,4 @@
-"""ACLs in a broker: in force at once, for connections that stand, too; kept; bounded; and taken from Kafka."""
+"""ACLs in a broker: they apply at once, also to open connections; they are kept, bounded, and imported from Kafka."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def create(client: Client, *acls: AclCreation) -> list[int]:
 
 
 async def delete(client: Client, name: str | None = None, **fields: Any) -> list[str]:
-    """Take ACLs away by a filter; the names of their resources."""
+    """Delete the ACLs that match a filter. Returns the names of their resources."""
     wanted = DeleteAclsFilter(1, name, fields.get("pattern", 1), fields.get("principal"), None, 1, 1)
     (answer,) = (await client.ask(DeleteAclsRequest([wanted]))).filter_results
     assert answer.error_code == 0
@@ -81,7 +81,7 @@ def fields_of(*acls: AclCreation) -> set[tuple[Any, ...]]:
 
 @contextmanager
 def known_as(broker: Running, client: Client, name: str) -> Iterator[None]:
-    """The client of a connection is somebody else meanwhile."""
+    """During this block, the client of a connection has another name."""
     port = client.stream.socket.getsockname()[1]
     connection = next(each for each in broker.node.connections if each.port == port)
     connection.known_as(Principal("User", name))
@@ -110,7 +110,7 @@ async def test_requests_behind_a_change_of_acls_go_by_it(start: Start) -> None:
         await client.create_topic("t")
         with known_as(broker, client, "alice"):
             deny = acl(operation=WRITE, permission=DENY)
-            await client.send(CreateAclsRequest([deny]))  # alice may: there is no ACL of the cluster
+            await client.send(CreateAclsRequest([deny]))  # alice is allowed to: there is no ACL for the cluster
             await client.send(produce_request("t", batch_of(b"v")), 9)
             assert [each.error_code for each in (await client.receive()).results] == [0]
             assert (await client.receive()).responses[0].partition_responses[0].error_code == DENIED

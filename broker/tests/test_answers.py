@@ -1,4 +1,4 @@
-"""The queue of a connection's answers: order, what waits, and how much may gather."""
+"""The queue of a connection's answers: their order, which of them wait, and how many bytes may gather."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def context_of(correlation_id: int) -> Context:
 
 
 def numbers(chunks: list[Any]) -> list[int]:
-    """The correlation ids of answers to heartbeats, version 0: 10 bytes each."""
+    """The correlation ids of answers to heartbeats in version 0, which have 10 bytes each."""
     data = b"".join(chunks)
     return [int.from_bytes(data[at + 4 : at + 8]) for at in range(0, len(data), 10)]
 
@@ -140,7 +140,7 @@ async def test_one_coroutine_at_a_time_begins_when_its_turn_has_come() -> None:
 
 @pytest.mark.parametrize("is_next", [False, True])
 async def test_a_coroutine_that_never_ran_leaves_nothing_behind(is_next: bool) -> None:
-    """Nor does one whose turn had come: the client went before its task ran."""
+    """Nor does a coroutine whose turn had come, if the client left before its task ran."""
 
     async def work() -> MetadataResponse:
         raise AssertionError("it must not begin")
@@ -155,7 +155,7 @@ async def test_a_coroutine_that_never_ran_leaves_nothing_behind(is_next: bool) -
 
 
 async def test_a_coroutine_whose_task_comes_too_late_leaves_nothing_behind() -> None:
-    """The connection has ended after its turn came, and before its task ran: that one runs, or never does."""
+    """The connection ended after the coroutine's turn came and before its task ran. The task may still run, or not."""
 
     async def work() -> MetadataResponse:
         raise AssertionError("it must not begin")

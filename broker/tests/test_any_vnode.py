@@ -1,4 +1,4 @@
-"""Nothing above storage needs a file: the handlers over a vnode that has none."""
+"""Nothing above storage needs files: the handlers work with a vnode that has none."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ async def test_answers_come_in_request_order_whatever_they_wait_for(start: Start
             await client.send(MetadataRequest(topics=[]))
             await client.send(produce_request("t", batch_of(b"%d" % number)), 9)
             await client.send(fetch_request("t", number), 12)
-        for number in range(10):  # each answer is decoded as what was asked, with its correlation id
+        for number in range(10):  # decodes the answer to the oldest request and checks its id
             assert (await client.receive()).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
             assert (await client.receive()).brokers
             assert (await client.receive()).responses[0].partition_responses[0].base_offset == number
@@ -89,14 +89,14 @@ async def test_a_fetch_inside_a_batch_gives_the_whole_batch_whatever_its_limit(s
         assert (await client.fetch("t", -1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-# The tests below would wait for an hour if the broker waited.
+# The tests below would take an hour if the broker waited.
 AN_HOUR = 3_600_000
 
 
 async def test_a_fetch_at_the_end_of_an_older_segment_is_answered_at_once(start: Start) -> None:
     async with start() as broker, await broker.client() as client:
         await client.create_topic("t", segment_bytes="1024")
-        for number in range(8):  # two batches a segment
+        for number in range(8):  # two batches in each segment
             await client.produce("t", batch_of(b"%d" % number * 400))
         found = await client.fetch("t", max_wait_ms=AN_HOUR, min_bytes=1 << 20)
         assert [offset for offset, _ in values_of(found.records)] == [0, 1]
@@ -175,7 +175,7 @@ async def in_session(
 async def test_what_is_written_while_another_partition_is_checked_is_not_missed(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer leaves without it, and its session must not take the partition for one that has nothing to give."""
+    """The answer does not have the record. Its session must not conclude that this partition has no data."""
     async with start() as broker, await broker.client() as client:
         await client.create_topic("t", 2)
         await client.produce("t", batch_of(b"old"), 0)
@@ -206,7 +206,7 @@ async def test_a_long_poll_counts_what_was_written_while_another_partition_was_c
 
 
 def write_during_the_check(monkeypatch: pytest.MonkeyPatch, writer: Client) -> None:
-    """The first look at old batches takes until something is written to partition 1."""
+    """The first check of old batches lasts until a record was written to partition 1."""
     look = CrcCheck.run
 
     def look_slowly(check: CrcCheck) -> None:
@@ -235,7 +235,7 @@ async def test_a_session_answers_what_is_new_and_forgets_what_it_is_told_to(star
 
 
 async def test_a_session_names_topics_in_one_way(start: Start) -> None:
-    """A client that goes from ids to names, or back, is told to open another session, and reads on."""
+    """A client that changes from ids to names, or back, is told to open another session, and can continue there."""
     async with start() as broker, await broker.client() as client:
         await client.create_topic("a")
         await client.produce("a", batch_of(b"1"))
@@ -294,7 +294,7 @@ async def test_a_session_reads_only_partitions_that_have_news(start: Start, monk
         assert await in_session(client, session, 1, {}) == (0, session, {})
         assert read == []
         await client.produce("t", batch_of(b"x"), 7)
-        for epoch in (2, 3):  # as long as the client does not say that it has the records, they are given again
+        for epoch in (2, 3):  # the same records come again until the client says that it has them
             assert await in_session(client, session, epoch, {}) == (0, session, {7: [0]})
         assert await in_session(client, session, 4, {7: 1}) == (0, session, {})
         assert await in_session(client, session, 5, {}) == (0, session, {})

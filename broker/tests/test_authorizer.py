@@ -1,4 +1,4 @@
-"""The authorizer against a plain evaluation of its ACLs, and what it does with strangers' names and with errors."""
+"""The authorizer compared with a plain evaluation of its ACLs; names that clients make up, and errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LITERAL, PREFIXED, DENY, ALLOW = 3, 4, 2, 3
 
 
 def acls_of(acls: Iterable[Acl]) -> Acls:
-    """All of them, each once, under ids by their numbers."""
+    """All given ACLs, without duplicates, with their numbers as ids."""
     found = Acls()
     for number, acl in enumerate(dict.fromkeys(acls)):
         found.apply(record_of(number.to_bytes(16, "big"), acl))
@@ -75,7 +75,7 @@ def is_by(acl: Acl, who: Principal, host: str) -> bool:
 
 
 def plainly(acls: Iterable[Acl], who: Principal, host: str, right: Right, name: str) -> bool:
-    """One ACL after the other, as KIP-11 says it."""
+    """Examine one ACL after the other, as KIP-11 describes it."""
     allowed = False
     for acl in acls:
         if is_about(acl, right.type, name) and is_by(acl, who, host):
@@ -93,12 +93,12 @@ ACLS = st.builds(
     st.sampled_from([LITERAL, PREFIXED]),
     st.sampled_from(["User:alice", "User:alice", "User:*", "User:bob", "Group:alice"]),
     st.sampled_from(["*", "*", HERE, THERE]),
-    # Few, so that several ACLs are often about one question.
+    # Few values, so that several ACLs often apply to the same question.
     st.sampled_from([Operation.ALL, Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALTER_CONFIGS])
     | st.sampled_from(list(Operation)),
     st.sampled_from([DENY, ALLOW]),
 )
-#: Those that are about writing topics, most of them by alice.
+#: ACLs for writing topics, most of them for alice.
 WRITES = st.builds(
     Acl,
     st.just(ResourceType.TOPIC),
@@ -109,7 +109,7 @@ WRITES = st.builds(
     st.sampled_from([Operation.ALL, Operation.WRITE, Operation.WRITE, Operation.READ]),
     st.sampled_from([DENY, ALLOW]),
 )
-#: So few that there is often an allow and a deny of one pattern.
+#: Few values, so that a pattern often has both an allow and a deny.
 FEW = st.builds(
     topic_acl,
     st.sampled_from(["a", "ab", "*"]),
@@ -147,7 +147,7 @@ def test_decisions_are_those_of_a_plain_evaluation(acls: list[Acl], data: st.Dat
 
 
 def plainly_any(acls: list[Acl], who: Principal, host: str, right: Right) -> bool:
-    """As Kafka says it of any resource of a kind."""
+    """The rule of Kafka for any resource of a type."""
     if plainly(acls, who, host, right, "hardcode"):
         return True
     mine = [a for a in acls if a.type == right.type and is_by(a, who, host)]
@@ -248,7 +248,7 @@ def test_two_forms_of_one_address_are_two_acls_that_go_one_by_one() -> None:
 
 @pytest.mark.parametrize("name", ["User:alice", "alice,bob", "al\u00edce", "ali\u0301ce", "Alice", "alice ", "*", ""])
 def test_names_are_compared_as_they_are(name: str) -> None:
-    """A name that looks like another one, or like a principal, is a name of its own."""
+    """A name that resembles another name or a principal is still a name of its own."""
     others = {"alice", "User:alice", "alice,bob", "al\u00edce", "ali\u0301ce", "Alice", "alice ", "bob"} - {name}
     authorizer = authorizer_of(acls_of([topic_acl(principal=f"User:{other}") for other in others]))
     assert not authorizer.allows(Principal("User", name), HERE, READ_TOPIC, "t")

@@ -1,4 +1,4 @@
-"""Broken, hostile and careless clients: the right error or the end of their own connection, and nothing else."""
+"""Broken, hostile and careless clients: each gets the right error or loses its own connection, with no other effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 
 
 async def still_serves(broker: Running, topic: str = "well") -> None:
-    """Another client can write and read."""
+    """Check that another client can write and read."""
     async with await broker.client() as client:
         if topic not in broker.node.metadata.topics:
             await client.create_topic(topic)
@@ -117,7 +117,7 @@ def with_bytes(data: bytes, at: int, new: bytes) -> bytes:
 
 
 def sealed(data: bytes, at: int, new: bytes) -> bytes:
-    """The batch with other bytes and the CRC that goes with them."""
+    """The batch with some bytes replaced, and with the CRC that fits them."""
     from barnabas.wire.batch import seal
 
     out = bytearray(with_bytes(data, at, new))
@@ -216,7 +216,7 @@ async def test_the_brokers_own_logs_are_closed_to_clients(start: Start, topic: s
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames must come in within a moment."""
+    """Frames must arrive within a short time."""
     monkeypatch.setattr("barnabas.broker.net.frame_timer.USUAL", Allowance(0.3, 1 << 20))
     monkeypatch.setattr("barnabas.broker.net.frame_timer.WAITED_FOR", Allowance(0.1, 1 << 30))
     monkeypatch.setattr("barnabas.broker.net.connections.PACE_CHECK_SECONDS", 0.02)

@@ -1,4 +1,4 @@
-"""How large requests share the memory for them."""
+"""How large requests share the memory reserved for them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from barnabas.broker.tests.conftest import Start, until
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that budgets of a few hundred bytes are large ones."""
+    """Small steps, so that a budget of a few hundred bytes counts as a large one."""
     monkeypatch.setattr(buffers, "STEP", 10)
 
 
 class Frame:
-    """A frame that comes in as its connection receives it."""
+    """A frame that is received in pieces, as its connection receives it."""
 
     def __init__(self, budget: ByteBudget, length: int, client: str = "one") -> None:
         self.budget, self.holding = budget, Holding(client, length)
         self.waits = False
 
     def come(self, size: int) -> int:
-        """Bytes are there to be received; how many were."""
+        """Make bytes available. Returns how many of them were received."""
         size = min(size, self.budget.allowed(self.holding))
         self.budget.took(self.holding, size)
         return size
 
     async def come_whole(self) -> None:
-        """All of it is there; received as it is allowed."""
+        """Make all of it available, and receive it as far as the budget allows."""
         while self.holding.missing:
             if not self.come(self.holding.missing):
                 self.waits = True
@@ -156,7 +156,7 @@ def test_small_frames_have_a_budget_of_their_own() -> None:
 
 
 class Receiving:
-    """Frames of several clients come in at random times; at the end all were whole, and all is free."""
+    """Frames of several clients arrive at random times. At the end, all are complete and all memory is free."""
 
     def __init__(self, frames: list[tuple[int, str]], total: int) -> None:
         self.frames, self.total = frames, total
@@ -206,7 +206,7 @@ async def test_connections_that_close_give_their_bytes_back(start: Start) -> Non
 async def test_slow_senders_of_giants_do_not_keep_a_produce_waiting(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However slow they are: here they have all the time that they want."""
+    """However slow they are: in this test they have unlimited time."""
     for allowance in ("USUAL", "WAITED_FOR", "SMALL_WAITED_FOR"):
         monkeypatch.setattr(frame_timer, allowance, frame_timer.Allowance(1e9, 1))
     async with start(queued_max_request_bytes="100000000") as serving, await serving.client() as client:

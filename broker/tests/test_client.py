@@ -1,4 +1,4 @@
-"""The project's own client on a real broker, which stops and starts again under it."""
+"""The project's own client with a real broker that stops and starts again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ in_thread = trio.to_thread.run_sync
 
 
 class Away:
-    """A broker on one port, that can be away; `missed` is set when the client has found it so."""
+    """A broker on a fixed port that can be down. `missed` is set when the client has noticed that."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -47,7 +47,7 @@ class Away:
         return Cluster(f"127.0.0.1:{self._port}", patience=patience, timing=Timing(sleep=sleep))
 
     async def while_it_comes_back(self, call: Callable[[], T]) -> T:
-        """What `call` gives, which begins while the broker is away and goes on when it is back."""
+        """Start `call` while the broker is down, start the broker, and return the result of `call`."""
         self.missed.clear()
         results: list[T] = []
         done = trio.Event()
@@ -84,7 +84,7 @@ async def test_a_reader_reads_on_when_the_broker_is_back(start: Start) -> None:
         assert [record.value for _, record in await in_thread(lambda: list(reader.poll()))] == [b"a"]
 
     def wrote_and_read() -> list[bytes | None]:
-        sent(cluster, b"b")  # nothing was sent on the connection that had ended: it may be sent on a new one
+        sent(cluster, b"b")  # the connection had ended before anything was sent, so the record may be sent on a new one
         return [record.value for _, record in reader.poll()]
 
     assert await away.while_it_comes_back(wrote_and_read) == [b"b"]

@@ -1,4 +1,4 @@
-"""Log data that is not in the page cache is read by a thread, and arrives whole."""
+"""Log data that is not in the page cache is read in a thread, and arrives complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.storage.io import Io
 
 
 class Evicted(Io):
-    """A disk whose pages are cold until somebody has read them."""
+    """A disk whose pages are not in the cache until they have been read once."""
 
     def __init__(self) -> None:
         self.warmed: set[int] = set()

@@ -1,4 +1,4 @@
-"""Configuration that is taken for the sake of Kafka's tools, and what the log says of it."""
+"""Settings that are accepted for Kafka's tools, and the messages in the log about them."""
 
 from __future__ import annotations
 

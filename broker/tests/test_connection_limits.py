@@ -1,4 +1,4 @@
-"""How many connections there may be and how fast they may come; the clock stands still unless a test moves it."""
+"""How many connections may exist, and how fast new ones may come. The clock stands still unless a test moves it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HELLO = ApiVersionsRequest("t", "1")
 
 
 async def is_served(client: Client) -> bool:
-    """Whether it is let in; False if it is closed."""
+    """Whether the client is admitted; False if its connection is closed."""
     try:
         return bool((await client.ask(HELLO)).api_keys)
     except (Closed, trio.BrokenResourceError):
@@ -45,7 +45,7 @@ async def set_key(client: Client, name: str, value: str) -> None:
 
 
 async def test_connections_that_come_too_fast_wait(start: Start, mock_clock: MockClock) -> None:
-    """One in a second, over eleven windows of a second: the first ten come at once."""
+    """One in each second, over eleven windows of one second: the first ten are accepted at once."""
     async with start(max_connection_creation_rate="1") as broker:
         clients = [await broker.client() for _ in range(12)]
         for client in clients[:10]:
@@ -195,7 +195,7 @@ async def test_strangers_leave_the_connections_of_those_who_have_logged_in(start
 
 
 async def test_what_strangers_hold_in_memory_is_theirs(start: Start) -> None:
-    """Requests that begin and do not end fill the memory for strangers; that of others stays as it is."""
+    """Unfinished requests of strangers fill the memory for strangers; that of other clients is not affected."""
     more = {**SETTINGS, "queued.max.request.bytes": "16000000"}
     async with start(more=more) as broker, await call(broker) as alice:
         await log_in_plain(alice, "alice", "alice-secret")

@@ -24,7 +24,7 @@ Starts = Callable[[], int]
 
 @pytest.fixture
 def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starts:
-    """Drivers that end as soon as they are started, and are started again without a pause; gives how many were."""
+    """Drivers that end at once, and are restarted without a pause. Returns the number of starts."""
     count = tmp_path / "starts"
     count.touch()
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Every API that is advertised answers in every version that is advertised, and the answer decodes to its last byte."""
+"""Every announced API answers in every announced version, and the answer decodes down to its last byte."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ from barnabas.wire.types import ZERO_UUID, Message
 
 
 def request_of(key: int, version: int, topic_id: bytes) -> Message:
-    """A request about topic `t` that should succeed, in the form that the version has."""
+    """A request about topic `t` that should succeed, in the form of that version."""
     name, number = "t", f"{key}-{version}"
     by_id = topic_id
     if key == 0:
@@ -205,9 +205,9 @@ def request_of(key: int, version: int, topic_id: bytes) -> Message:
     return fixed[key]
 
 
-# What these requests are answered with; all others succeed.
+# The error codes of the answers to these requests; all others succeed.
 EXPECTED = {
-    11: {0, 79},  # the first join is told its member id (KIP-394)
+    11: {0, 79},  # the first join returns the member id (KIP-394)
     12: {25},
     13: {0, 25},
     14: {25},
@@ -223,11 +223,11 @@ EXPECTED = {
     30: {54},
     31: {54},  # there is no authorizer
     17: {34},
-    36: {34},  # nobody logs in at a PLAINTEXT listener
+    36: {34},  # a PLAINTEXT listener has no logins
     38: {64},
     39: {64},
     40: {64},
-    41: {64},  # nor gets tokens
+    41: {64},  # nor delegation tokens
     34: {57},
     43: {0, 84},
     50: {0, 91},
@@ -252,7 +252,7 @@ def codes(value: object) -> set[int]:
 
 @pytest.mark.parametrize("key", sorted(k for k in APIS if not APIS[k].for_nodes), ids=lambda key: APIS[key].name)
 async def test_every_version_is_served(start: Start, key: int) -> None:
-    watched = {"barnabas.http.listen": "127.0.0.1:0"}  # so that clients can push what they measure
+    watched = {"barnabas.http.listen": "127.0.0.1:0"}  # so that clients can push their metrics
     async with start(more=watched) as broker, await broker.client() as client:
         topic_id = await prepare(client, broker.node)
         first, last = APIS[key].versions
@@ -262,7 +262,7 @@ async def test_every_version_is_served(start: Start, key: int) -> None:
 
 
 async def prepare(client: Client, node: Node) -> bytes:
-    """A topic with a record, a topic to grow, the coordinators' topics, a group with a commit; gives the topic's id."""
+    """Create two topics, one with a record, the coordinators' topics, and a commit. Returns the first topic's id."""
     await client.create_topic("t")
     await client.create_topic("grows")
     await client.ask(FindCoordinatorRequest(key="g"), 3)

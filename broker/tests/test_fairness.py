@@ -1,4 +1,4 @@
-"""Clients that push, and one who does not."""
+"""Clients that send without pause, and one that does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED = 5
 
 
 async def test_who_has_just_become_readable_comes_before_those_who_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And of those who go on, one has its turn in each pass, so nobody waits for ever."""
+    """Of the connections that continue, one has its turn in each pass, so none waits forever."""
     monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 0.0)
     seen: list[str] = []
     poller = Poller(nullcontext())

@@ -1,4 +1,4 @@
-"""Buffers of large frames are used again, within bounds."""
+"""Buffers of large frames are reused, within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a frame may take."""
+"""How long a frame may take to arrive."""
 
 from __future__ import annotations
 

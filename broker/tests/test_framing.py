@@ -1,4 +1,4 @@
-"""Frames out of bytes, however they are cut: pure logic, without a socket."""
+"""Frames from bytes, however these are split: pure logic, without a socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def framed(*bodies: bytes) -> bytes:
 
 
 class Feed:
-    """Gives a connection's bytes to its framing, piece by piece, as the owner of one does."""
+    """Passes bytes to a framing in pieces, as the connection that owns it does."""
 
     def __init__(self, framing: Framing) -> None:
         self.framing = framing
@@ -26,7 +26,7 @@ class Feed:
         self.buffers: list[int] = []
 
     def give(self, data: bytes, *, at_most: int = 1 << 30) -> None:
-        """Receive `data`; handle at most `at_most` frames each time that there are some."""
+        """Receive `data`. Handle at most `at_most` frames each time that some are complete."""
         while data:
             room = self.framing.room()
             count = min(len(room), len(data))

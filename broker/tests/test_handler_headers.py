@@ -1,4 +1,4 @@
-"""What the head of each handler says of its versions is what is served."""
+"""The docstring of each handler names the versions that are served."""
 
 from __future__ import annotations
 

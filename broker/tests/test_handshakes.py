@@ -1,4 +1,4 @@
-"""Whose handshake goes on next, how many there are, and when one has taken too long."""
+"""Which handshake continues next, how many there may be, and when one has taken too long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CA = Authority()
 
 
 class Passes:
-    """A poller whose passes a test makes."""
+    """A poller whose passes are made by the test."""
 
     def __init__(self) -> None:
         self.calls: dict[Callable[[], None], None] = {}
@@ -34,7 +34,7 @@ class Passes:
         self.calls.setdefault(call)
 
     def one(self) -> None:
-        """The first call."""
+        """Make the first call."""
         call = next(iter(self.calls))
         del self.calls[call]
         call()
@@ -45,7 +45,7 @@ class Passes:
 
 
 class Shaking:
-    """A handshake that takes two steps, unless its client goes away."""
+    """A handshake with two steps, unless its client leaves."""
 
     def __init__(self, client: str, name: str, shared: Handshakes, said: list[str]) -> None:
         self.client, self.name, self._shared, self._said = client, name, shared, said
@@ -140,7 +140,7 @@ def test_one_that_is_closed_frees_its_place(shared: Handshakes, poller: Passes) 
 
 
 class Pair:
-    """The server's transport and a client's socket."""
+    """The server's transport, and a client's socket."""
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair()
@@ -164,7 +164,7 @@ class Pair:
 
 
 def hello() -> bytes:
-    """How a client begins."""
+    """The first bytes of a client."""
     outgoing = ssl.MemoryBIO()
     client = client_context(CA).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="x")
     with pytest.raises(ssl.SSLWantReadError):

@@ -1,6 +1,6 @@
-"""Producers on two nodes that lose each other's requests and answers, and whose coordinator is unloaded and read again.
+"""Producers on two nodes that lose requests and answers to each other, and whose coordinator is unloaded and loaded.
 
-What a producer was told is committed is seen in both partitions, once; of all else nothing is.
+Each value that was reported as committed is in both partitions, once. No other value is visible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.wire.messages.end_txn import EndTxnRequest
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.types import Message
 
-#: Transactional ids, and whether their producers speak version 2.
+#: Transactional ids, and whether their producers use version 2.
 IDS = {"one": False, "two": True, "three": True}
 TRANSACTIONS = 6
 AGAIN = (
@@ -38,7 +38,7 @@ AGAIN = (
 
 
 async def again(ask: Callable[[], Awaitable[Any]], code_of: Callable[[Any], int]) -> Any:
-    """The first answer that does not ask to come again."""
+    """Ask until the answer is not an error that means "try again", and return it."""
     with trio.fail_after(60):
         while code_of(answer := await ask()) in AGAIN:
             await trio.sleep(0.001)
@@ -46,7 +46,7 @@ async def again(ask: Callable[[], Awaitable[Any]], code_of: Callable[[Any], int]
 
 
 class Faults:
-    """Requests between nodes are slow, and some of them are lost, before or after they have had their effect."""
+    """Requests between nodes are slow, and some get lost, before or after their effect."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -60,13 +60,13 @@ class Faults:
 
 
 class History:
-    """What producers were told."""
+    """What the producers were told."""
 
     def __init__(self) -> None:
         self.committed: set[bytes] = set()
 
     async def produce(self, both: Pair, name: str, chance: random.Random) -> None:
-        """A producer with connections of its own."""
+        """Run a producer with connections of its own."""
         async with (
             await both.nodes[COORDINATOR].client() as first,
             await both.nodes[OTHER].client() as second,
@@ -99,7 +99,7 @@ class History:
                 return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
             assert not code_of(await again(lambda: producer.client.ask(asked, 3), code_of))
-        for _ in range(2):  # the second one is asked for nothing
+        for _ in range(2):  # the coordinator is not asked for the second one
             answer = await again(
                 lambda: producer.write(value, partition=partition), lambda answer: int(answer.error_code)
             )
@@ -116,7 +116,7 @@ class History:
 
 
 async def reload_coordinator(both: Pair, chance: random.Random) -> None:
-    """Its partitions are led by nobody, and then by this node again, one after the other."""
+    """Each partition in turn gets no leader, and then this node again."""
     first = both.nodes[COORDINATOR]
     topic_id = first.node.metadata.topics[TRANSACTIONS_TOPIC].topic_id
     while True:

@@ -1,6 +1,6 @@
-"""A hoarder takes what it can of each thing that clients share, and an honest client is served all the same.
+"""A hoarder takes as much as it can of each shared resource, and an honest client is still served.
 
-The hoarder comes from an address of its own (`HOARDER`), or from the honest client's where a test says so.
+The hoarder connects from an address of its own (`HOARDER`), or from the honest client's where a test says so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ANNOUNCED = 90 << 20
 
 
 async def hoard(broker: Running, stack: AsyncExitStack, count: int, source: str | None = None) -> list[Client]:
-    """Connections that end with the test."""
+    """Connections that are closed at the end of the test."""
     clients = [await broker.client(source) for _ in range(count)]
     for client in clients:
         stack.push_async_callback(trio.aclose_forcefully, client.stream)
@@ -66,7 +66,7 @@ async def test_announced_requests_hold_nothing(start: Start, source: str | None)
 async def test_begun_requests_that_fill_the_memory(
     start: Start, monkeypatch: pytest.MonkeyPatch, source: str | None, stops: bool
 ) -> None:
-    """From another address they are in nobody's way; from the honest client's own, those that stand still end."""
+    """From another address they disturb nobody. From the honest client's own, those that stop sending are closed."""
     monkeypatch.setattr("barnabas.broker.net.connections.PACE_CHECK_SECONDS", 0.02)
     if source is not None:
         monkeypatch.setattr(frame_timer, "PATIENCE", 1e9)
@@ -90,7 +90,7 @@ async def test_begun_requests_that_fill_the_memory(
 
 
 async def test_who_keeps_memory_and_stops_makes_room(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One request has the whole share of its address, another one is outside of the memory; both stand still."""
+    """One request has the whole share of its address, another one is outside of the memory; neither sends any more."""
     monkeypatch.setattr("barnabas.broker.net.connections.PACE_CHECK_SECONDS", 0.02)
     monkeypatch.setattr(frame_timer, "PATIENCE", 0.1)
     async with start(queued_max_request_bytes="40000000") as broker, await broker.client() as honest:
@@ -100,7 +100,7 @@ async def test_who_keeps_memory_and_stops_makes_room(start: Start, monkeypatch: 
                 await client.send_bytes(struct.pack(">i", ANNOUNCED) + bytes(size))
                 await until(lambda size=size: any(c.held_bytes == size for c in broker.node.connections))  # type: ignore[misc]
             assert (await honest.produce("t", batch_of(bytes(3 << 20)))).error_code == 0
-            assert "stood still" in broker.log
+            assert "made no progress" in broker.log
 
 
 @pytest.mark.parametrize("source", [None, HOARDER], ids=["one address", "two addresses"])
@@ -121,7 +121,7 @@ async def test_requests_that_are_begun_and_left_have_a_bound(
             most = 0
 
             def all_have_begun() -> bool:
-                """On a busy machine the first ones are closed before the last ones begin."""
+                """On a busy machine, the first ones are closed before the last ones begin."""
                 nonlocal most
                 begun.update(c for c in broker.node.connections if c.unfinished_bytes)
                 most = max(most, sum(c.unfinished_bytes for c in broker.node.connections))
@@ -301,7 +301,7 @@ def init_request(transactional_id: str) -> InitProducerIdRequest:
 
 
 async def sent(client: Client, data: bytes) -> None:
-    """Send for as long as the broker takes it."""
+    """Send as long as the broker accepts bytes."""
     try:
         await client.send_bytes(data)
     except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -1,4 +1,4 @@
-"""`barnabas import-kafka-logs`: what it reads of the metadata, what it refuses, and what errors and kills leave."""
+"""`barnabas import-kafka-logs`: reading the metadata, refusals, and the state after errors and kills."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(kafka: KafkaFolder, target: Path, *options: str) -> int:
 
 
 def served(target: Path) -> tuple[MetadataImage, list[bytes | None]]:
-    """What a broker finds there: the metadata, and the values of the topic's records."""
+    """The content that a broker finds there: the metadata, and the values of the topic's records."""
 
     async def look() -> tuple[MetadataImage, list[bytes | None]]:
         async with DataDir.open(target, node_id=1) as directory:
@@ -184,7 +184,7 @@ def _starts_late(kafka: KafkaFolder) -> None:
 
 
 REFUSALS: list[tuple[Any, str]] = [
-    (lambda kafka: (kafka.path / "meta.properties").unlink(), "is no data directory of Kafka"),
+    (lambda kafka: (kafka.path / "meta.properties").unlink(), "is not a data directory of Kafka"),
     (lambda kafka: kafka.properties(version="0", **{"broker.id": "1"}), "with ZooKeeper: migrate it to KRaft first"),
     (lambda kafka: kafka.properties(version="1"), "is damaged: it needs the lines cluster.id and node.id"),
     (lambda kafka: (kafka.metadata / "quorum-state").unlink(), "serve it with 'barnabas serve'"),
@@ -230,7 +230,7 @@ def test_a_running_kafka_is_left_alone(kafka: KafkaFolder, target: Path, capsys:
     taken, told = os.pipe()
     done, end = os.pipe()
     child = os.fork()
-    if not child:  # locks are a process's own
+    if not child:  # locks belong to a process
         descriptor = os.open(lock, os.O_RDWR)
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
         os.write(told, b"1")
@@ -276,7 +276,7 @@ def test_links_stay_on_one_file_system(kafka: KafkaFolder, capsys: pytest.Captur
 
 
 class Limited(Io):
-    """Runs out of something at a given write."""
+    """Reports an exhausted resource at a given write."""
 
     def __init__(self, left: int, error: BaseException) -> None:
         self.left, self.error = left, error
@@ -309,11 +309,11 @@ class Limited(Io):
 
 
 class Killed(BaseException):
-    """Nothing runs after a kill: the process that cleans up is gone, too."""
+    """A kill: no code runs after it, not even code that cleans up."""
 
 
 def refusal(kafka: KafkaFolder, target: Path, io: Io) -> BaseException | None:
-    """What an import raises with these system calls; None if it gets through."""
+    """The exception of an import with these system calls; None if it succeeds."""
     config = load_config(None, str(target), [], [])
     with KafkaDir.open(str(kafka.path), tell_logging) as source:
         plan = plan_of(source, read_metadata(source))

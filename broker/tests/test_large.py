@@ -1,4 +1,4 @@
-"""Requests of many elements: cut, handled in pieces, and answered as one."""
+"""Requests with many elements: they are split, handled in pieces, and answered as one."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_names_of_topics_are_all_answered(start: Start) -> None:
 
 
 async def test_others_are_served_while_a_large_request_is_handled(start: Start) -> None:
-    """The pieces of a large request end with a pass of the event loop: requests of others come in between."""
+    """Each piece of a large request ends with a pass of the event loop, so other requests are handled in between."""
     async with start() as broker, await broker.client() as pushing, await broker.client() as other:
         names = [MetadataRequestTopic(name=f"{number:x}") for number in range(150_000)]
         asked = frame_of(MetadataRequest(names, False), 9)

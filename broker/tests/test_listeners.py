@@ -1,4 +1,4 @@
-"""Names and protocols of listeners, and keys that one of them has."""
+"""Names and protocols of listeners, and settings of a single listener."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_unknown_keys_of_a_listener_are_told() -> None:
 
 
 def test_a_locked_configuration_of_kafka_is_taken_as_it_is() -> None:
-    """Everything that Kafka's documentation sets for TLS, logins and ACLs."""
+    """All settings that Kafka's documentation uses for TLS, logins and ACLs."""
     config = BrokerConfig(
         {
             "process.roles": "broker,controller",

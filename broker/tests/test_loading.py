@@ -1,4 +1,4 @@
-"""A coordinator's partitions that go, and come back, while they are read."""
+"""Partitions of a coordinator that are lost, and come back, while they are loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE, THERE = 1, 2
 
 
 class Reading:
-    """A coordinator, its store and its metadata, as far as loading looks at them: a reading waits to be let go."""
+    """A coordinator with its store and metadata, as far as loading uses them. Each load waits for the test."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -57,7 +57,7 @@ async def test_a_partition_that_goes_and_comes_back_while_it_is_read_is_read_onc
         reading.gates.append(gate)
         await gate.wait()
         if gate is reading.gates[0]:
-            raise NotLeaderError("another node is to lead t-0")
+            raise NotLeaderError("another node will lead t-0")
         coordinator.finish_load(begun, None)
 
     monkeypatch.setattr("barnabas.broker.coordinators.loading.load_partition", read)

@@ -1,4 +1,4 @@
-"""The broker's log: one event, one line, whatever strangers call themselves."""
+"""The broker's log: one line for each event, whatever names clients use."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_any_texts_make_one_line(one: str, other: str) -> None:
     line.encode()
 
 
-# --- what is told to logging ------------------------------------------------------------------------------------------
+# --- messages of logging ----------------------------------------------------------------------------------------------
 
 
 def bridged(level: str = "info") -> tuple[io.StringIO, logging.Logger]:

@@ -1,4 +1,4 @@
-"""Logging in: PLAIN, SCRAM, delegation tokens, again on the same connection; and those who try without the password."""
+"""Logins with PLAIN, SCRAM and delegation tokens, repeated logins on a connection, and clients without the password."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SETTINGS = {
 
 
 class TestClock(Clock):
-    """A clock that a test moves on."""
+    """A clock that the test moves."""
 
     __test__ = False
 
@@ -73,7 +73,7 @@ class TestClock(Clock):
 
 @asynccontextmanager
 async def stranger(broker: Running) -> AsyncIterator[Client]:
-    """A client of the listener on which one logs in."""
+    """A client of the listener that requires a login."""
     async with await connect(broker.port_of("SASL_PLAINTEXT")) as client:
         yield client
 
@@ -194,7 +194,7 @@ async def test_a_name_that_nobody_has_is_answered_like_one_that_somebody_has(sta
 
 
 async def test_what_scram_refuses(start: Start) -> None:
-    """A nonce of the server's that is replaced or shortened, a changed header, channel binding, a proof that is old."""
+    """A server nonce that is replaced or shortened, a changed header, channel binding, and an old proof."""
     async with start(more=SETTINGS) as broker, await broker.client() as admin:
         await add_user(admin, "carol", "secret")
 
@@ -244,7 +244,7 @@ async def test_a_mechanism_that_is_not_served(start: Start) -> None:
     ],
 )
 async def test_a_stranger_is_answered_nothing_else(start: Start, requests: list[object]) -> None:
-    """Also where all of it is sent at once: the last request has no answer."""
+    """This holds also if all requests are sent at once: the last one gets no answer."""
     async with start(more=SETTINGS) as broker, stranger(broker) as client:
         versions = {"SaslHandshakeRequest": 1}
         for request in requests:
@@ -306,7 +306,7 @@ async def test_a_name_forges_no_line_of_the_log(start: Start) -> None:
 
 
 def is_over(login: Login) -> None:
-    """As when its time has passed, and a moment more."""
+    """Make a login look as if its time had just passed."""
     login._ends, login._began = trio.current_time() - 1, None
 
 
@@ -320,7 +320,7 @@ async def test_a_login_lasts_as_long_as_it_may(start: Start, monkeypatch: pytest
         (connection,) = broker.node.connections
         assert connection.login is not None
         is_over(connection.login)
-        # A login anew is still taken, and nothing else.
+        # Only a new login is accepted.
         answer = await log_in_plain(client, "alice", "alice-secret")
         assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
         assert await is_served(client)
@@ -398,7 +398,7 @@ async def test_the_life_of_a_token(start: Start) -> None:
                 if answer.error_code == 0:
                     assert 0 < answer.session_lifetime_ms <= 5000
                     assert Principal("User", "alice") in principals(broker)
-                    # One token makes no other.
+                    # With a token, a client cannot create another one.
                     code = (await client.ask(CreateDelegationTokenRequest())).error_code
                     assert code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
                 return int(answer.error_code)
@@ -594,7 +594,7 @@ async def test_a_name_is_nobody_elses(start: Start, name: str) -> None:
 
 
 async def test_a_full_disk_keeps_users_and_tokens_as_they_are(start: Start) -> None:
-    """The metadata log takes nothing: that is the answer, who is there logs in, and with room it goes on."""
+    """The metadata log cannot be written, so changes get an error. Existing users can still log in."""
     disk = FullDisk("__cluster_metadata-0")
     async with start(io_calls=disk, more=SETTINGS) as broker, await broker.client() as admin, stranger(broker) as alice:
         await log_in_plain(alice, "alice", "alice-secret")

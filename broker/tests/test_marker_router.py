@@ -1,4 +1,4 @@
-"""Markers on their way to other nodes: answers that come late or not at all, leaders that move, topics that go."""
+"""Markers for other nodes: late or missing answers, leaders that move, topics that are deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Codes = Callable[[TopicPartition, Marker], ErrorCode]
 
 
 def answer_to(request: WriteTxnMarkersRequest, code_of: Codes) -> WriteTxnMarkersResponse:
-    """As a node answers, in the order of what was asked."""
+    """The answer of a node, in the order of the request."""
     results = []
     for asked in request.markers:
         marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch)
@@ -60,7 +60,7 @@ def answer_to(request: WriteTxnMarkersRequest, code_of: Codes) -> WriteTxnMarker
 
 
 class Asked:
-    """A request that waits for the test to answer it."""
+    """A request that the test has to answer."""
 
     def __init__(self, node: int, request: WriteTxnMarkersRequest) -> None:
         self.node, self.request = node, request
@@ -86,7 +86,7 @@ class Asked:
         await self.end()
 
     async def end(self) -> None:
-        """Without an answer: the node is gone."""
+        """End the request; without `answer` before it, the node has not answered."""
         self._done.set()
         await wait_all_tasks_blocked()
 
@@ -111,7 +111,7 @@ class Cluster:
             self.open.remove(asked)
 
     def topic(self, name: str, *leaders: int, number: int = 1) -> None:
-        """A topic whose partitions have these leaders."""
+        """Create a topic whose partitions have these leaders."""
         topic_id = bytes(14) + bytes((number, len(name)))
         self.image.apply(TopicRecord(name=name, topic_id=topic_id))
         for index, leader in enumerate(leaders):
@@ -220,7 +220,7 @@ async def test_this_nodes_image_says_that_a_partition_is_gone(cluster: Cluster) 
 
 
 async def test_an_answer_is_about_the_topic_that_was_there(cluster: Cluster) -> None:
-    """One that is made anew under the name may have records of the transaction: its marker is written there, too."""
+    """A new topic of the same name may have records of the transaction, so its marker is written there, too."""
     cluster.topic("t", 2)
     await cluster.write(("t", 0))
     cluster.delete("t")
@@ -234,7 +234,7 @@ async def test_an_answer_is_about_the_topic_that_was_there(cluster: Cluster) -> 
 
 
 async def test_a_leader_that_moves(cluster: Cluster) -> None:
-    """What is on its way is answered by the old one; what waits is not sent there."""
+    """Requests under way are answered by the old leader; waiting markers are not sent there."""
     cluster.topic("t", 2, 2)
     await cluster.write(("t", 0))
     await cluster.write(("t", 1))
@@ -261,7 +261,7 @@ async def test_what_nobody_waits_for_any_more_is_not_sent(cluster: Cluster) -> N
 
 
 class RoutedMarkers:
-    """The markers of a coordinator, all of which go through a router, to nodes that fail as chance has it."""
+    """Sends all markers of a coordinator through a router, to nodes that fail at random."""
 
     def __init__(self, world: World, workers: Workers, seed: int) -> None:
         self.random = random.Random(seed)
@@ -288,7 +288,7 @@ class RoutedMarkers:
         answer = answer_to(request, lambda where, marker: self._end(node, where, marker))
         await trio.sleep(self.random.random())
         if self.random.random() < 0.2:
-            raise Unreachable  # it has been done all the same
+            raise Unreachable  # but the markers were written
         if self.random.random() < 0.2:
             self._move()
         return answer
@@ -298,7 +298,7 @@ class RoutedMarkers:
         self.cluster.move(topic.name, self.random.randrange(topic.partitions), self.random.choice((2, 3)))
 
     def _end(self, node: int, where: TopicPartition, marker: Marker) -> ErrorCode:
-        """As the receiving side does it, where the partition is led; and a node may lag."""
+        """What the receiving side does if it leads the partition. A node may also lag behind."""
         if self.random.random() < 0.1:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if self.cluster.partitions.elsewhere(*where) != node:
@@ -314,7 +314,7 @@ class RoutedMarkers:
 
 @asynccontextmanager
 async def clock_of(world: World) -> AsyncIterator[None]:
-    """The coordinator's deadlines are met in trio's time."""
+    """The coordinator's deadlines fire in trio's time."""
     world.clock.now = trio.current_time()
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""A change of the metadata takes effect in one way: the image tells what was and what is, also at a start."""
+"""Each change of the metadata reaches the listeners in the same way, as (before, after). A start uses this way, too."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_each_change_is_told_once_with_what_was_and_what_is() -> None:
         *("t 0:1/0 1:1/0 retention.ms=7 -> t 0:2/1 1:1/0 retention.ms=7", "applied"),
         *("settings", "t 0:2/1 1:1/0 retention.ms=7 -> t 0:2/1 1:1/0", "applied"),
         "applied",
-        *("t 0:2/1 1:1/0 -> -", "- -> t 0:1/0", "applied"),  # made again under its name
+        *("t 0:2/1 1:1/0 -> -", "- -> t 0:1/0", "applied"),  # created again under its name
         *("t 0:1/0 -> -", "applied"),
     ]
 
@@ -146,7 +146,7 @@ def test_the_door_tells_not_there_from_not_led_here_and_from_no_log() -> None:
 
 
 async def test_the_epoch_of_a_new_leader_reaches_what_is_appended(start: Start) -> None:
-    """A start finds it in the metadata log, as a change does while the broker runs."""
+    """A start reads it from the metadata log, and a running broker gets it with the change."""
     async with start() as running, await running.client() as client:
         await client.create_topic("t")
         await client.produce("t", batch_of(b"a"))
@@ -164,7 +164,7 @@ async def test_the_epoch_of_a_new_leader_reaches_what_is_appended(start: Start) 
 
 
 async def test_a_coordinator_has_the_epoch_of_its_partitions_leader(start: Start) -> None:
-    """Markers carry it, so that those of a coordinator that was replaced are refused."""
+    """Markers carry it, so that markers of a replaced coordinator are refused."""
     async with start() as running:
         node = running.node
         await node.transactions.ready()

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: what they keep, what they let go, and what happens when one is damaged."""
+"""Snapshots of the metadata: what they keep, what they drop, and what happens if one is damaged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def log_bytes(data: Path) -> int:
 
 
 async def work(running: Running, client: Client, rounds: range) -> None:
-    """Topics that stay, topics that go, settings, a quota, a producer id."""
+    """Create topics that stay and topics that are deleted; change settings, a quota and a producer id."""
     for number in rounds:
         await client.create_topic(f"kept-{number}", 2, retention_ms=str(number + 1))
         await client.create_topic(f"gone-{number}")
@@ -142,7 +142,7 @@ async def test_log_clean_knows_the_topics_of_a_snapshot(start: Start, tmp_path: 
 
 
 async def test_the_metadata_log_says_which_features_hold(start: Start, tmp_path: Path) -> None:
-    """Kafka starts only on one that does, and whose topic has Kafka's id."""
+    """Kafka refuses to start with a log without these, or with another topic id."""
     for _ in range(2):
         async with start() as running:
             assert running.node.metadata.features == {name: each.finalized for name, each in FEATURES.items()}
@@ -162,7 +162,7 @@ async def test_a_folder_that_cannot_be_removed_keeps_the_removal_in_the_log(star
         await client.create_topic("t")
         topic_id = running.node.metadata.topics["t"].topic_id
         await client.create_topic("u")
-        running.node.topics.unremoved.add(topic_id)  # as when its rename has failed
+        running.node.topics.unremoved.add(topic_id)  # as after a failed rename
         assert await running.node.metadata_snapshots.take() is None
         assert files(data) == []
         running.node.topics.unremoved.clear()

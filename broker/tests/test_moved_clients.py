@@ -1,4 +1,4 @@
-"""What a client has begun goes on over a move of its partition, whoever dies meanwhile."""
+"""Clients can finish what they have begun when their partition moves, whichever node dies meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from barnabas.wire.types import Message
 
 
 async def with_topic(nodes: Several) -> None:
-    """A topic `t` whose only partition node 2 leads."""
+    """Create a topic `t` whose only partition is led by node 2."""
     await (await nodes.client(1)).create_topic("t", 1)
     if (await nodes.leaders("t"))[0] != 2:
         await moved(nodes, 2)
@@ -47,7 +47,7 @@ async def arrived(nodes: Several, target: int) -> None:
 
 
 def held(nodes: Several, node: int) -> trio.Event:
-    """A node applies no change of the metadata until the event is set."""
+    """The node applies no change of the metadata until the returned event is set."""
     topics, goes_on = nodes[node].node.topics, trio.Event()
     assert isinstance(topics, FollowedTopics)
     follow = topics.follow
@@ -119,7 +119,7 @@ async def test_a_fetch_that_waits_is_answered_when_the_leader_moves(tmp_path: Pa
 
 
 async def test_each_leader_writes_in_an_epoch_of_its_own_that_clients_may_ask_for(tmp_path: Path) -> None:
-    """KIP-320; also when the leader died and recovered the partition before it went."""
+    """KIP-320. This holds also if a leader died and recovered the partition before the next move."""
     async with several(tmp_path) as nodes:
         await with_topic(nodes)
         ends: dict[int, int] = {}
@@ -172,7 +172,7 @@ async def test_a_move_arrives_whoever_dies_before_the_partition_was_put_away(
 
 
 async def _begin_to_move(nodes: Several) -> None:
-    """To node 3. The answer waits for node 2."""
+    """Start a move to node 3. The answer waits for node 2."""
     part = ReassignablePartition(0, [3])
     async with await nodes[OWNER].client() as client:
         await client.send(AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [part])]))
@@ -180,7 +180,7 @@ async def _begin_to_move(nodes: Several) -> None:
 
 
 async def test_a_batch_that_is_flushed_while_its_partition_goes_is_asked_for_again(tmp_path: Path) -> None:
-    """Whatever its answer is, the record is there once."""
+    """Whichever answer the batch gets, its record is there once."""
     async with several(tmp_path) as nodes:
         await with_topic(nodes)
         producer = await (await nodes.client(1)).ask(InitProducerIdRequest(transactional_id=None))

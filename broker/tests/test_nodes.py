@@ -1,4 +1,4 @@
-"""Other nodes, as the metadata log says that they are there: clients are told of them, and sent to those that lead."""
+"""Other nodes in the metadata log: clients learn of them, and are sent to the leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: which are taken, by whose keys, and what forgers try."""
+"""Tokens of OAUTHBEARER: which are accepted, with which keys, and attempts at forging them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from barnabas.wire.messages.metadata import MetadataRequest
 
 @cache
 def named(name: str) -> Any:
-    """A key by the name that a test gives it; made when it is needed."""
+    """The key for a name, made at its first use."""
     return ec.generate_private_key(ec.SECP256R1()) if name == "ec" else rsa.generate_private_key(65537, 2048)
 
 
@@ -76,7 +76,7 @@ async def checker() -> TokenChecker:
     settings = OAuthSettings("file:/none", 1000, 1, 1, ("broker", "other"), "https://issuer", 30, "scope", "sub")
     found = TokenChecker(settings, Clock(), EventLog())
     found.use(jwks(jwk(named("rsa"), "r"), jwk(named("ec"), "e"), jwk(named("other"), "enc", use="enc")))
-    found._last, found._is_reading = trio.current_time(), False  # as when a look is just over
+    found._last, found._is_reading = trio.current_time(), False  # as after a read of the keys that has just finished
     return found
 
 
@@ -100,7 +100,7 @@ async def test_what_is_signed_is_taken(checker: TokenChecker, key: str, algorith
     ],
 )
 async def test_clocks_differ_and_claims_have_two_forms(checker: TokenChecker, more: dict[str, Any]) -> None:
-    """A number is seconds from now."""
+    """A number means seconds from now."""
     now = int(time.time())
     more = {"iat": now - 60} | {name: now + value if isinstance(value, int) else value for name, value in more.items()}
     assert checker.check(signed(**more)).name == "alice"
@@ -113,7 +113,7 @@ def _public_pem() -> bytes:
 
 
 def _by_hmac() -> str:
-    """Signed with the public key as if it were a shared secret."""
+    """Signed with HMAC, with the public key as the shared secret."""
     import base64
     import hashlib
     import hmac
@@ -204,7 +204,7 @@ def test_keys_come_from_where_the_operator_says(tmp_path: Path) -> None:
 
 
 async def test_a_login_with_a_token(start: Start, tmp_path: Path) -> None:
-    """Also with a key that is new: the keys are read again. Who is refused is told so, and then the connection ends."""
+    """For an unknown key, the keys are read again. A refused client gets the reason, and then its connection ends."""
     file = tmp_path / "keys"
     file.write_bytes(jwks(jwk(named("rsa"), "r")))
     settings = {
@@ -239,7 +239,7 @@ async def test_a_login_with_a_token(start: Start, tmp_path: Path) -> None:
         assert await log_in(signed("ec", "ES256", "new")) == ErrorCode.SASL_AUTHENTICATION_FAILED
         file.write_bytes(jwks(jwk(named("rsa"), "r"), jwk(named("ec"), "new")))
         for checker in broker.node.authentication.checkers():
-            checker._last = float("-inf")  # as when the last look is long ago
+            checker._last = float("-inf")  # as if the last read of the keys was long ago
         assert await log_in(signed("ec", "ES256", "new")) == 0
         assert signed("ec", "ES256", "new")[:30] not in broker.log
 

@@ -1,4 +1,4 @@
-"""What is on its way to ZooKeeper, without one: `write` is the test's."""
+"""The mirror of offsets, without ZooKeeper: the test provides `write`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B, C = (("g", ("t", n)) for n in range(3))
 
 
 class ZooKeeper:
-    """What is written, in batches; each waits until `answer` is called, unless `answers`."""
+    """The written batches. Each write waits until the event `answers` is set."""
 
     def __init__(self) -> None:
         self.batches: list[list[Wanted]] = []
@@ -32,7 +32,7 @@ class ZooKeeper:
         self.lost: str | None = None
         self.answers = trio.Event()
         self.answers.set()
-        self.meanwhile: Callable[[], None] = lambda: None  # what others do while a batch is written
+        self.meanwhile: Callable[[], None] = lambda: None  # what other clients do while a batch is written
 
     async def write(self, batch: list[Wanted]) -> dict[Place, str]:
         self.batches.append(batch)
@@ -45,7 +45,7 @@ class ZooKeeper:
 
 
 class World:
-    """A mirror that runs, and what it told."""
+    """A running mirror, and what its callers were told."""
 
     def __init__(self, logged: Callable[[int], Iterator[Wanted]], **options: Any) -> None:
         self.zookeeper = ZooKeeper()
@@ -106,12 +106,12 @@ async def test_what_changes_while_it_is_on_its_way_is_written_once_more(autojump
 
 
 async def test_what_another_coordinator_has_is_let_go(autojump_clock: MockClock) -> None:
-    """Who waits for it is told so; the new coordinator compares what the log says."""
+    """Callers that wait are told so. The new coordinator compares the offsets in the log."""
     other: Place = ("other", ("t", 0))
     async with running() as world:
         world.zookeeper.answers = trio.Event()
         world.mirror.mark(A, 1)
-        await wait_all_tasks_blocked()  # it is in flight
+        await wait_all_tasks_blocked()  # it is in flight from now on
         world.mirror.mark(B, 2)
         world.mirror.mark(other, 3)
         world.wait("in flight", A)
@@ -124,7 +124,7 @@ async def test_what_another_coordinator_has_is_let_go(autojump_clock: MockClock)
             False,
             False,
         )
-        world.zookeeper.lost = "no answer"  # what was in flight is not tried again
+        world.zookeeper.lost = "no answer"  # entries that were in flight are not tried again
         world.zookeeper.answers.set()
         await wait_all_tasks_blocked()
         world.zookeeper.lost = None

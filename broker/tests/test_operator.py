@@ -1,4 +1,4 @@
-"""What an operator meets: settings, listeners, mistakes, restarts, failing disks."""
+"""The broker from an operator's view: settings, listeners, mistakes, restarts, failing disks."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
         ({"zookeeper.connect": "a:port"}, "for zookeeper.connect: expected HOST:PORT[,HOST:PORT...][/CHROOT]"),
         ({"zookeeper.connect": "a:1/../b"}, "for zookeeper.connect: no chroot: /../b"),
         ({"offsets.storage": "redis"}, "Wrong value redis of offsets.storage; valid values are kafka"),
-        ({"offsets.storage": "zookeeper"}, "offsets.storage=zookeeper names no ZooKeeper: set zookeeper.connect"),
-        ({"dual.commit.enabled": "true"}, "dual.commit.enabled=true names no ZooKeeper: set zookeeper.connect"),
+        ({"offsets.storage": "zookeeper"}, "offsets.storage=zookeeper needs a ZooKeeper: set zookeeper.connect"),
+        ({"dual.commit.enabled": "true"}, "dual.commit.enabled=true needs a ZooKeeper: set zookeeper.connect"),
         ({"barnabas.zookeeper.credentials": "secret"}, "barnabas.zookeeper.credentials: expected USER:PASSWORD"),
         ({"barnabas.zookeeper.timeout.ms": "0"}, "must be at least 10"),
     ],
@@ -190,7 +190,7 @@ async def test_log_dirs_are_described_with_the_size_of_each_log(start: Start, tm
         assert not any(vnode.loaded for (topic, _), vnode in broker.node.vnodes.items() if topic == "full")
 
 
-# --- mistakes, as a process sees them ---------------------------------------------------------------------------------
+# --- mistakes, at the start of a process ------------------------------------------------------------------------------
 
 
 def barnabas(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -236,7 +236,7 @@ def test_mistakes_are_one_line_and_exit_status_1(tmp_path: Path) -> None:
 
 
 class NoRoom(Io):
-    """A disk without room for another byte."""
+    """A disk without free space."""
 
     def pwritev(self, fd: int, parts: Sequence[BytesLike], position: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -339,7 +339,7 @@ async def test_a_stop_waits_for_a_topic_that_is_being_made(start: Start) -> None
 
 
 class FullDisk(Io):
-    """Takes no more bytes for paths with `word` in them, once `full`."""
+    """Accepts no more bytes for paths that contain `word`, once it is `full`."""
 
     def __init__(self, word: str, number: int = errno.ENOSPC) -> None:
         self.word, self.number, self.full = word, number, False
@@ -400,7 +400,7 @@ async def test_a_failed_write_takes_one_partition_offline_with_a_line_and_a_rest
         assert broker.log.count("error partition.offline topic=bad partition=0 action=append") == 1
         assert (await client.produce("bad", batch_of(b"fine"), 1)).error_code == 0
         looked_at.clear()
-        with trio.fail_after(60):  # retention goes on, for those that are left
+        with trio.fail_after(60):  # retention continues for the remaining partitions
             while len(looked_at) < 4:
                 await trio.lowlevel.checkpoint()
         assert (await client.produce("bad", batch_of(b"fine"), 1)).base_offset == 1
@@ -453,7 +453,7 @@ async def test_a_topic_that_finds_no_room_is_not_half_there(start: Start) -> Non
     "left", ["", "version: 0\ntopic_id: iy39bIBE", "version: 0\ntopic_id: iy39bIBE0", "version: 0\ntopic_id: ###\n"]
 )
 async def test_a_folder_without_a_whole_topic_id(start: Start, tmp_path: Path, left: str) -> None:
-    """A loss of power may cut off the file with the id. With records the topic is taken over, else it is nobody's."""
+    """A power loss may truncate the file with the topic's id. A topic with records is kept, an empty one removed."""
     async with start() as broker, await broker.client() as client:
         await client.create_topic("full")
         await client.create_topic("empty")
@@ -489,7 +489,7 @@ async def test_a_large_topic_fits_the_metadata_log_whatever_the_limits_of_topics
 
 
 def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With port 0 the kernel picks one for 127.0.0.1; if ::1 has it in use, another one is tried."""
+    """With port 0, the kernel chooses one for 127.0.0.1. If ::1 uses the same port, another one is tried."""
     from barnabas.broker.net import listening
 
     real, refused = listening._bind_one, list[int]()
@@ -513,7 +513,7 @@ def test_a_free_port_is_free_in_both_families(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_fault_of_our_own_ends_the_broker(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than leave it there, with clients that wait for ever."""
+    """A running broker with an internal error would let clients wait forever."""
     nodes = []
 
     async def live() -> None:

@@ -1,4 +1,4 @@
-"""Requests of one connection take effect in order: the rule by itself, and every pair of APIs over the wire."""
+"""Requests of one connection take effect in order: the rule itself, and every pair of APIs over the wire."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from barnabas.broker.registry import APIS
 
 
 class Request:
-    """An open request of the given effects."""
+    """An open request with the given effects."""
 
     def __init__(self, uses: int = NOTHING, changes: int = NOTHING, *, is_done: bool = True) -> None:
         self.uses, self.changes, self.is_done, self.is_open = uses, changes, is_done, True

@@ -1,4 +1,4 @@
-"""For whom query topics and streams act: their owners' rights, when one is made and for as long as it is there."""
+"""The owners of query topics and streams: which rights they need when one is made, and as long as it exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from barnabas.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-#: The driver of these tests, and who gives rights, do not log in.
+#: The driver of these tests and the client that grants rights do not log in.
 SETTINGS = {
     **BY_HAND,
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -58,7 +58,7 @@ def config(running: Running, topic: str, key: str) -> str | None:
 async def made(
     start: Start, query: str = "SELECT * FROM src"
 ) -> AsyncIterator[tuple[Running, FakeDriver, Client, Client]]:
-    """Alice's query topic `out` over `src`."""
+    """Let alice make the query topic `out` over `src`."""
     async with start(**SETTINGS) as running, driver_of(running) as driver, await running.client() as admin:
         await admin.create_topic("src")
         await grant(admin, "alice", "out", CREATE, WRITE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
@@ -234,7 +234,7 @@ async def test_an_ordinary_topic_stays_one_for_who_may_not(start: Start) -> None
 
 
 async def test_with_a_full_disk_the_results_are_refused_all_the_same(start: Start) -> None:
-    """The reason cannot be written down; the right is gone nevertheless."""
+    """The reason cannot be written, but the results are refused, because the right is missing."""
     disk = FullDisk("__cluster_metadata-0")
     async with (
         start(io_calls=disk, **SETTINGS) as running,
@@ -249,7 +249,7 @@ async def test_with_a_full_disk_the_results_are_refused_all_the_same(start: Star
         await take(admin, "alice", "src", READ)
         await until(lambda: config(running, "out", "denied") is not None)
         disk.full = True
-        running.node.metadata.topics["out"].configs.pop("barnabas.denied")  # as when it was not written yet
+        running.node.metadata.topics["out"].configs.pop("barnabas.denied")  # as if it was not written yet
         running.node.owners._look.set()
         await until(lambda: "owner.not_told" in running.log)
         assert await results(driver, 0) == DENIED

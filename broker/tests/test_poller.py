@@ -37,7 +37,7 @@ def pairs(count: int) -> Iterator[list[tuple[socket.socket, socket.socket]]]:
 
 
 class Around:
-    """Notes where turns begin and end."""
+    """Notes the begin and end of each turn."""
 
     def __init__(self, seen: list[str]) -> None:
         self.seen = seen
@@ -51,7 +51,7 @@ class Around:
 
 @pytest.fixture(autouse=True, params=["trio's epoll", "a task", "a task for each socket"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """All ways in which trio is woken."""
+    """All ways in which trio can be woken."""
     if request.param == "a task for each socket":
         monkeypatch.setattr(portable, "forced", True)
     if request.param == "a task":
@@ -60,7 +60,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def serve(count: int) -> list[str]:
-    """The calls, in order, when `count` sockets are readable at one time."""
+    """The calls, in order, when `count` sockets are readable at the same time."""
     seen: list[str] = []
     served = trio.Event()
     poller = Poller(Around(seen))
@@ -137,7 +137,7 @@ async def test_tasks_run_while_a_socket_is_always_readable(way: str) -> None:
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(poller.run)
-                for _ in range(20 if way == "a task for each socket" else 10):  # which takes a pass of its own
+                for _ in range(20 if way == "a task for each socket" else 10):  # each call takes a pass
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
         poller.close()
@@ -145,7 +145,7 @@ async def test_tasks_run_while_a_socket_is_always_readable(way: str) -> None:
 
 
 class RemovesFirst(trio.abc.Instrument):
-    """Removes a socket between the moment that its task is to run and the moment that it does."""
+    """Removes a socket after its task was scheduled, and before the task runs."""
 
     def __init__(self, watch: TaskWatch, fd: int) -> None:
         self._watch, self._fd, self.has_removed = watch, fd, False
@@ -178,7 +178,7 @@ async def test_a_socket_that_is_removed_before_its_task_runs_is_not_found() -> N
 
 
 async def test_a_socket_may_be_closed_when_it_has_just_been_served() -> None:
-    """Its task is about to watch it again, and must not: the descriptor may be another socket's by then."""
+    """Its task must not watch the descriptor again, because it may belong to another socket by then."""
     found = trio.Event()
     watch = TaskWatch(found.set)
     with pairs(1) as [(ours, theirs)]:
@@ -198,7 +198,7 @@ async def test_a_socket_may_be_closed_when_it_has_just_been_served() -> None:
 
 @pytest.mark.door
 async def test_this_trio_is_woken_without_a_task() -> None:
-    """Fails with a trio whose insides have changed: then the broker still works, but each request costs more."""
+    """Fails if trio's internals have changed. The broker still works then, but each request costs more."""
     epoll = select.epoll()
     inside = wake_trio(epoll)
     assert inside is not None
@@ -213,7 +213,7 @@ async def test_this_trio_is_woken_without_a_task() -> None:
 
 
 class OtherInsides:
-    """A trio whose loop has parts of other kinds."""
+    """A version of trio with other internal parts."""
 
     def __init__(self, **parts: object) -> None:
         self.io_manager, self.runq = self, ()
@@ -221,7 +221,7 @@ class OtherInsides:
         self.__dict__.update(parts)
 
     def process_events(self, events: object) -> None:
-        """Take them as trio does."""
+        """Accept the events, as trio does."""
 
 
 def refuses(*_: object) -> None:
@@ -265,7 +265,7 @@ def ask(sock: socket.socket, times: int) -> None:
 
 
 async def test_who_asks_again_at_once_is_waited_for_without_a_sleep(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """And without a pass of the event loop for each request, except for the first ones."""
+    """It takes no pass of the event loop for each request, except for the first ones."""
     monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 60.0)
     passes, poller = Passes(), Poller(nullcontext(), idle_poll=60.0)
     with pairs(1) as [(ours, theirs)]:
@@ -280,7 +280,7 @@ async def test_who_asks_again_at_once_is_waited_for_without_a_sleep(monkeypatch:
                 nursery.start_soon(poller.run)
                 await trio.testing.wait_all_tasks_blocked()
                 trio.lowlevel.add_instrument(passes)
-                await trio.to_thread.run_sync(ask, theirs, 200)  # its end wakes trio, which ends the look
+                await trio.to_thread.run_sync(ask, theirs, 200)  # its end wakes trio, and the polling ends
                 nursery.cancel_scope.cancel()
         poller.close()
     assert passes.count < 30 if way == "trio's epoll" else passes.count >= 200
@@ -296,7 +296,7 @@ async def test_who_looks_does_not_keep_tasks_waiting(monkeypatch: pytest.MonkeyP
         def call() -> None:
             seen.append(ours.recv(1))
             ours.send(b"y")
-            if len(seen) == 50:  # and no more will come
+            if len(seen) == 50:  # the last one
                 asked.set()
 
         poller.add(ours, call)
@@ -311,7 +311,7 @@ async def test_who_looks_does_not_keep_tasks_waiting(monkeypatch: pytest.MonkeyP
 
 
 async def test_who_looks_in_vain_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And does not look again until requests come quickly again."""
+    """It does not poll again until requests come in quick succession again."""
     poller = Poller(nullcontext(), idle_poll=1e-3)
     poller._short_waits = 2
     assert not poller._look()
@@ -322,7 +322,7 @@ async def test_who_looks_in_vain_sleeps(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that is woken for each answer costs more than the request, so requests come first, then all sends."""
+    """To wake a client for each answer costs more than its request, so the answers are sent after all requests."""
     monkeypatch.setattr("barnabas.broker.net.poller.HOLD_SECONDS", 60.0)
     monkeypatch.setattr("barnabas.broker.net.connection.SLICE_SECONDS", 60.0)
     seen: list[str] = []
@@ -347,9 +347,9 @@ async def test_answers_of_one_pass_leave_at_its_end(start: Start, monkeypatch: p
             with trio.fail_after(60):
                 while len(running.node.connections) < len(clients):
                     await trio.lowlevel.checkpoint()
-                for _ in range(2):  # a new connection sends at once, as it looks for more to read
+                for _ in range(2):  # a new connection sends at once, because it checks for more to read
                     seen.clear()
-                    for client in clients:  # no pass of the event loop comes between
+                    for client in clients:  # without a pass of the event loop in between
                         client.send(len(request).to_bytes(4, "big") + request)
                     while seen.count("sent") < len(clients):
                         await trio.lowlevel.checkpoint()

@@ -1,7 +1,7 @@
-"""The power fails anywhere in the life of a broker: what it has answered holds at the next start.
+"""The power fails at any point in the life of a broker: the next start has everything that clients were told.
 
-Metadata, quotas, committed offsets and groups on the disk that forgets of `storage.tests.power`. Each state is opened
-by a whole broker and asked as a client asks. A failure names its seed and state.
+This covers metadata, quotas, committed offsets and groups, on the recorded disk of `storage.tests.power`. A whole
+broker opens each state, and a client asks it. A failure names its seed and state.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SETTINGS = {
 
 @asynccontextmanager
 async def broker(path: Path, calls: Io) -> AsyncIterator[Client]:
-    """A broker on a data directory, and a client of it. It does not stop cleanly."""
+    """A broker on a data directory, and a client of it. The broker does not stop cleanly."""
     properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(path), **SETTINGS}
     node = Node(BrokerConfig(properties), EventLog(io.StringIO()), io=calls)
     async with trio.open_nursery() as nursery:
@@ -79,7 +79,7 @@ async def broker(path: Path, calls: Io) -> AsyncIterator[Client]:
 
 
 async def ready(client: Client) -> None:
-    """Until all groups are loaded."""
+    """Wait until all groups are loaded."""
     for group in GROUPS:
         with trio.fail_after(60):
             while (await client.ask(FindCoordinatorRequest(key=group), 3)).error_code:
@@ -99,14 +99,14 @@ async def committed(client: Client, group: str) -> dict[str, int] | None:
 
 
 class Promises:
-    """What clients were told, and what they had asked for when the power failed. Every value that may be is kept."""
+    """The values that clients were told, or had asked for when the power failed. All values that may hold are kept."""
 
     def __init__(self) -> None:
         self.may: dict[tuple[str, str], set[Any]] = defaultdict(lambda: {None})
         self.producer_id = -1
 
     def see(self, what: str, key: tuple[str, str], value: Any) -> None:
-        """ "asked" for a value that may come to hold, or "told" that it does."""
+        """Note a value that was "asked" for, so it may hold, or that a client was "told", so it must hold."""
         if what == "asked":
             self.may[key] = {*self.may[key], value}
         elif what == "told":
@@ -116,12 +116,12 @@ class Promises:
 
 
 class Life:
-    """A client's life; each step is marked in the journal before it is asked for and after it is answered."""
+    """A client's life. Each step is noted in the journal before its request and after its answer."""
 
     def __init__(self, disk: Disk, seed: int) -> None:
         self.disk = disk
         self.pick = random.Random(seed)
-        self.topics: dict[str, tuple[int, int]] = {}  # name -> (which one of that name, partitions)
+        self.topics: dict[str, tuple[int, int]] = {}  # name -> (which topic of that name, partitions)
         self.made = 0
         self.ends: dict[str, int] = {}
 
@@ -203,7 +203,7 @@ async def live(root: Path, seed: int, steps: int, restarts: int) -> Disk:
 
 
 async def check(path: Path, promises: Promises) -> int:
-    """Start a broker on what is left, and ask it; the number of things looked at."""
+    """Start a broker on the remaining data, and ask it. Returns the number of values that were checked."""
     looked = 0
     async with broker(path, Io()) as client:
         listed = await client.ask(MetadataRequest(topics=None), 9)

@@ -1,4 +1,4 @@
-"""From a client's certificate to the name of its principal: as Java writes the subject, by the operator's rules."""
+"""From a client's certificate to the name of its principal: the subject as Java writes it, and the operator's rules."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_java_writes_the_same(tmp_path: Path) -> None:
     if reason := missing("java"):
         pytest.skip(reason)
     files, ours, ca = [], [], Authority()
-    for i, (subject, _) in enumerate(each for each in NAMES if each[1]):  # Java takes no certificate without a name
+    for i, (subject, _) in enumerate(each for each in NAMES if each[1]):  # Java rejects certificates without a name
         certificate = ca.issue(subject=subject).certificate.public_bytes(Encoding.DER)
         (tmp_path / f"{i}.der").write_bytes(certificate)
         files.append(str(tmp_path / f"{i}.der"))

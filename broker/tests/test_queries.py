@@ -1,4 +1,4 @@
-"""Query topics from the broker's side. The streams driver is played by the test: it needs no Spark to be one."""
+"""Query topics from the broker's side. The tests act as the streams driver, so they need no Spark."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from barnabas.broker.jobs import queries
+from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.tests.client import NOW, Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start
 from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
@@ -38,9 +39,9 @@ TOPIC, SET, DELETE = 2, 0, 1
 
 
 class FakeDriver:
-    """Answers the broker's questions: every query reads the topic, or the topics('PATTERN'), that its last word names.
+    """Answers the broker's questions: each query reads the topic, or topics('PATTERN'), named by its last word.
 
-    It takes its time: what a test does `meanwhile` is done before it answers.
+    If a test sets `meanwhile`, it is called before each answer.
     """
 
     def __init__(self, running: Running) -> None:
@@ -52,7 +53,7 @@ class FakeDriver:
         self.error: str | None = None
         self.no_spark: str | None = None
         self.meanwhile: Callable[[], Awaitable[Any]] | None = None
-        self.asking = trio.Lock()  # a test may write before the answer to what was said has come
+        self.asking = trio.Lock()  # the answer to the last message may not have come yet when a test writes
 
     async def begin(self) -> None:
         self.client = await self.running.client()
@@ -304,7 +305,7 @@ async def test_a_question_waits_for_a_driver_that_comes_up_later(start: Start) -
             while not running.node.queries._pending:
                 await trio.lowlevel.checkpoint()
         driver = FakeDriver(running)
-        await driver.begin()  # the broker repeats its question: the log was not read before
+        await driver.begin()  # the broker repeats its question, because the log was not read before
         nursery.start_soon(driver.serve)
         await trio.sleep_forever()
     assert answers[0].error_code == 0
@@ -333,6 +334,27 @@ async def test_what_a_query_topic_is_cannot_be_changed_but_its_query_can(start: 
         assert found["barnabas.query.plan"] == plan
         assert (await alter(client, "out", barnabas_query_on_error="fail", retention_ms="1000")).error_code == 0
         assert (await offsets(client, "out", 1, -1)) == [10]
+
+
+async def test_a_change_of_a_query_is_answered_when_the_driver_can_hear_of_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what the client produces next is for the new query, however slow the disk is."""
+    change_applied = Queries.change_applied
+
+    def without_a_flush(queries: Queries) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(queries._flusher, "request", lambda _: None)
+            change_applied(queries)
+
+    async with start(**BY_HAND) as running, driver_of(running), await running.client() as client:
+        await client.create_topic("src")
+        await create(client, "out", barnabas_query="SELECT * FROM src")
+        log = running.node.vnodes[QUERIES_TOPIC, 0]
+        monkeypatch.setattr(Queries, "change_applied", without_a_flush)
+        before = log.log_end_offset
+        assert (await alter(client, "out", barnabas_query="SELECT 1 FROM src")).error_code == 0
+        assert log.high_watermark == log.log_end_offset > before
 
 
 async def test_a_query_topic_grows_with_its_source_only(start: Start) -> None:
@@ -377,7 +399,7 @@ async def test_a_creation_that_was_cut_short_is_finished_with_its_first_offset(s
         await create(client, "out", barnabas_query="SELECT * FROM src", barnabas_query_start="latest")
         folder = running.node.data_dir.vnodes["out", 0].directory
         data_dir = running.node.data_dir
-    for name in data_dir.io.listdir(folder):  # the folder was made, its first segment was not
+    for name in data_dir.io.listdir(folder):  # the folder exists, its first segment does not
         if not name.startswith("partition"):
             data_dir.io.unlink(f"{folder}/{name}")
     async with start(**BY_HAND) as running, await running.client() as client:
@@ -409,7 +431,7 @@ async def test_a_driver_that_cannot_run_is_an_answer_and_the_broker_goes_on(star
 
 
 async def test_nobody_but_who_reads_the_secret_is_the_driver(start: Start) -> None:
-    """By the name that it had, by a guess, by the secret of the process before; nor as the driver's own producer id."""
+    """Not with the old name, a guess, or an earlier secret; nor with the driver's own producer id."""
     async with start(**BY_HAND) as running, driver_of(running) as driver:
         old = driver.writer_id
         assert old.startswith(WRITER_ID + ":")
@@ -437,7 +459,7 @@ async def test_nobody_but_who_reads_the_secret_is_the_driver(start: Start) -> No
 
 
 async def test_the_log_of_the_driver_is_the_brokers(start: Start) -> None:
-    """A client cannot make it beforehand in a way that does not do, nor change or delete it."""
+    """A client can neither create it with wrong settings beforehand, nor change or delete it."""
     async with start(**BY_HAND) as running:
         client = await running.client()
         assert (await create(client, QUERIES_TOPIC, 3)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -453,7 +475,7 @@ async def test_the_log_of_the_driver_is_the_brokers(start: Start) -> None:
 
 
 async def test_a_pattern_that_backtracks_is_no_load_and_one_that_is_none_stops_nothing(start: Start) -> None:
-    """Also when it is stored, and the broker starts again."""
+    """This holds also for a stored pattern when the broker starts again."""
     async with start(**BY_HAND) as running, driver_of(running):
         client = await running.client()
         assert (await create(client, "a" * 200, 1)).error_code == 0

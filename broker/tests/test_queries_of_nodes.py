@@ -30,19 +30,19 @@ QUERY = "SELECT * FROM src"
 
 
 def three(path: Path) -> AbstractAsyncContextManager[Several]:
-    """Nodes that start no driver: the test plays it."""
+    """Three nodes that start no driver: the test acts as the driver."""
     return several(path, barnabas_streams_driver="none")
 
 
 async def produced(nodes: Several, topic: str, index: int, *values: bytes) -> Any:
-    """Records for a partition, at its leader, over a connection of their own."""
+    """Produce records to the leader of a partition, over a new connection."""
     leader = nodes.owner.metadata.topics[topic].partitions[index].node
     async with await nodes[leader].client() as client:
         return await client.produce(topic, batch_of(*values), index)
 
 
 async def offsets(nodes: Several, topic: str, special: int) -> list[int]:
-    """What the leaders say of each partition."""
+    """The offset of each partition, from its leader."""
     found = []
     for index, leader in sorted((await nodes.leaders(topic)).items()):
         asked = ListOffsetsTopic(topic, [ListOffsetsPartition(index, timestamp=special)])
@@ -52,7 +52,7 @@ async def offsets(nodes: Several, topic: str, special: int) -> list[int]:
 
 
 async def make_source(nodes: Several) -> Client:
-    """Three partitions, which three nodes lead, that end at 3, 0 and 2; and a client of the last node."""
+    """Create a topic with partitions led by three nodes, that end at 3, 0 and 2. Returns a client of the last node."""
     client = await nodes.client(3)
     await client.create_topic("src", 3)
     assert sorted((await nodes.leaders("src")).values()) == [1, 2, 3]
@@ -62,7 +62,7 @@ async def make_source(nodes: Several) -> Client:
 
 
 async def write(nodes: Several, driver: FakeDriver, topic: str, index: int, data: bytes, node: int = 0) -> int:
-    """What a driver writes, at the leader of the partition."""
+    """Write as the driver to the leader of a partition."""
     client = await nodes.client(node or (await nodes.leaders(topic))[index])
     part = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index, data)])
     request = ProduceRequest(transactional_id=driver.writer_id, acks=-1, topic_data=[part])
@@ -128,7 +128,7 @@ async def test_every_node_knows_the_driver_and_a_second_one_takes_over_everywher
             code = await write(nodes, old, "out", index, old.covering(5, 6))
             assert code == ErrorCode.INVALID_PRODUCER_EPOCH
             assert await write(nodes, new, "out", index, new.covering(5, 6)) == 0
-        for node in (1, 3):  # a node that comes back knows it, too
+        for node in (1, 3):  # a restarted node knows it, too
             await nodes.cut_off(node)
             await nodes.start(node)
         for index in range(3):
@@ -194,7 +194,7 @@ async def test_a_record_that_comes_while_the_driver_is_asked_leaves_an_ordinary_
 async def test_no_record_slips_in_between_the_look_at_the_ends_and_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients try to write while the leaders have said that their logs are empty, and the plan is not written yet."""
+    """Clients try to write after the leaders have reported empty logs, and before the plan is written."""
     codes: list[int] = []
     async with three(tmp_path) as nodes, driver_of(nodes[OWNER]):
         client = await make_source(nodes)

@@ -1,4 +1,4 @@
-"""`barnabas.query` set on a topic that is there: an empty one becomes a query topic, and no other does."""
+"""`barnabas.query` set on an existing topic: an empty topic becomes a query topic, and no other does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def make_source(client: Client) -> None:
 
 
 async def assert_ordinary(running: Running, client: Client, name: str, ends: list[int]) -> None:
-    """It has no setting of a query, and clients write it."""
+    """Check that the topic has no setting of a query, and that clients can write to it."""
     topic = running.node.metadata.topics[name]
     assert not [key for key in topic.configs if key.startswith("barnabas.query")]
     assert await offsets(client, name, len(topic.partitions), LATEST) == ends
@@ -70,7 +70,7 @@ async def test_an_empty_topic_becomes_what_a_new_query_topic_would_be(start: Sta
         assert msgspec.json.decode(found["barnabas.query.plan"] or "")["offsets"] == [3, 0, 2]
         assert found["barnabas.value.schema"] == "a INT"
         assert {"type": "changed"} in driver.messages
-    for _ in range(2):  # and it still is after a restart, a clean one and one more
+    for _ in range(2):  # it still is one after two restarts
         async with start(**BY_HAND) as running, driver_of(running) as driver, await running.client() as client:
             assert running.node.metadata.topics["out"].topic_id == topic_id
             assert await offsets(client, "out", 3, EARLIEST) == [3, 0, 2]
@@ -137,10 +137,10 @@ async def test_what_is_not_a_new_topic_is_refused_and_stays_as_it_is(start: Star
             ("read", QUERY, ErrorCode.INVALID_CONFIG, "is read by the query topic reader"),
             ("read", "SELECT * FROM reader", ErrorCode.INVALID_CONFIG, "is read by the query topic reader"),
             ("plant-a", QUERY, ErrorCode.INVALID_CONFIG, "is read by the query topic plants"),
-            ("free", "SELECT * FROM free", ErrorCode.INVALID_CONFIG, "cannot be made of itself"),
+            ("free", "SELECT * FROM free", ErrorCode.INVALID_CONFIG, "cannot read itself"),
             ("wide", QUERY, ErrorCode.INVALID_PARTITIONS, "Delete wide, and make it again with 3"),
-            (QUERIES_TOPIC, QUERY, ErrorCode.INVALID_CONFIG, "is the broker's to write"),
-            ("reader.dead-letter", QUERY, ErrorCode.INVALID_CONFIG, "is the broker's to write"),
+            (QUERIES_TOPIC, QUERY, ErrorCode.INVALID_CONFIG, "is written only by the broker"),
+            ("reader.dead-letter", QUERY, ErrorCode.INVALID_CONFIG, "is written only by the broker"),
         ]:
             before = dict(running.node.metadata.topics[name].configs)
             answer = await alter(client, name, barnabas_query=query)
@@ -225,7 +225,7 @@ async def test_a_topic_that_changes_while_the_driver_thinks_is_left_alone(start:
 
 
 async def alter_both(running: Running, *changes: tuple[str, str]) -> list[int]:
-    """Two alters of a query at one time; their error codes."""
+    """Two changes of a query at the same time. Returns their error codes."""
     codes = []
 
     async def ask(name: str, query: str) -> None:
@@ -279,7 +279,7 @@ async def test_from_the_change_on_no_client_writes_the_topic(start: Start, monke
         assert (await alter(client, "out", barnabas_query=QUERY)).error_code == 0
         assert await offsets(client, "out", 3, LATEST) == [0, 0, 0]
 
-        # The change may be on disk or not: a record that is taken now could stand among the results after a start.
+        # The change may be on disk: an ordinary record accepted now could be among the results after the next start.
         monkeypatch.setattr(node.flusher, "flushed", fail)
         assert (await alter(client, "unknown", barnabas_query=QUERY)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await client.produce("unknown", batch_of(b"x"))).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -310,7 +310,7 @@ async def test_a_consumer_that_waits_at_the_old_start_is_told_that_it_has_moved(
 
 
 class Stuck(Io):
-    """A disk on which one partition's files cannot be removed."""
+    """A disk on which the files of one partition cannot be removed."""
 
     def unlink(self, path: str) -> None:
         if os.path.basename(os.path.dirname(path)) == "out-0":
@@ -333,7 +333,7 @@ async def test_a_log_that_cannot_be_moved_is_offline_until_the_next_start(start:
 
 
 class Moments(Io):
-    """Keeps what a kill would leave before each call that changes the disk, while `taking`."""
+    """While `taking`, copies the directory before each change on disk, as a kill would leave it."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -394,6 +394,6 @@ async def test_a_kill_at_any_moment_leaves_an_ordinary_topic_or_a_query_topic(st
             assert (await client.produce("out", batch_of(b"x"))).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
             async with driver_of(running) as driver:
                 assert (await driver.write("out", driver.covering(3, 9, 5))).base_offset == 3
-    assert found == sorted(found)  # ordinary up to the write of the metadata log, and never again
+    assert found == sorted(found)  # ordinary until the metadata log is written, and a query topic from then on
     assert (found[0], found[-1]) == (False, True)
     assert found.count(True) > 10

@@ -1,6 +1,6 @@
 """Client quotas in force: throttle times, and connections that are not read meanwhile.
 
-The clock of these tests stands still, unless a test moves it: a throttle time is what the arithmetic says.
+The clock of these tests stands still unless a test moves it, so throttle times can be calculated exactly.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def limit(client: Client, entity: Mapping[str, str | None], **values: floa
 
 
 async def produce(client: Client, size: int = KILOBYTE, **settings: Any) -> int:
-    """Send one batch; the throttle time of the answer."""
+    """Send one batch. Returns the throttle time in the answer."""
     answer = await client.ask(produce_request("t", batch_of(bytes(size)), **settings), 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
     ms: int = answer.throttle_time_ms
@@ -70,7 +70,7 @@ def request_size(size: int = KILOBYTE) -> int:
 async def limited(
     start: Start, key: str, value: float, entity: Mapping[str, str | None] = TEST
 ) -> AsyncIterator[tuple[Running, Client, Client]]:
-    """A broker with a topic and a quota (for the client id "test"), a client that has it, and one that has not."""
+    """A broker with a topic and a quota for the client id "test", a client with this id, and one with another."""
     async with start() as broker, await broker.client() as client, await broker.client() as other:
         other.client_id = "other"
         await other.create_topic("t")
@@ -78,7 +78,7 @@ async def limited(
         yield broker, client, other
 
 
-# --- bytes that are produced ------------------------------------------------------------------------------------------
+# --- bytes produced ---------------------------------------------------------------------------------------------------
 
 
 async def test_who_produces_too_much_is_told_and_not_read(start: Start, mock_clock: MockClock) -> None:
@@ -107,7 +107,7 @@ async def test_connections_of_one_client_are_throttled_together(start: Start, mo
 
 
 async def test_requests_that_were_sent_ahead_wait(start: Start, mock_clock: MockClock) -> None:
-    """Ten in one piece: the first one is handled, and each of the others when the throttle time before it is over."""
+    """Ten at once: the first is handled, and each later one after the throttle time of the one before."""
     async with limited(start, PRODUCER, 100) as (broker, client, _):
         frames = [frame_of(produce_request("t", batch_of(bytes(5000))), 9, number) for number in range(1, 4)]
         await client.send_bytes(b"".join(frames))
@@ -164,7 +164,7 @@ async def test_who_is_throttled_for_long_is_not_idle(start: Start, mock_clock: M
     async with limited(start, PRODUCER, 1) as (broker, client, other):
         ms = await produce(client, 5000)
         await happens(lambda: len(muted(broker)) == 1)
-        for _ in range(4):  # the other one is, which shows that the broker has looked
+        for _ in range(4):  # the other client is closed as idle, so the broker has checked
             mock_clock.jump(400.0)
             await trio.testing.wait_all_tasks_blocked()
         assert await other.is_closed()
@@ -184,7 +184,7 @@ async def test_who_leaves_while_it_is_throttled_is_forgotten_as_idle(start: Star
         await happens(lambda: not muted(broker))
 
 
-# --- bytes that are fetched -------------------------------------------------------------------------------------------
+# --- bytes fetched ----------------------------------------------------------------------------------------------------
 
 
 async def test_who_fetches_too_much_gets_nothing_for_a_while(start: Start, mock_clock: MockClock) -> None:
@@ -240,7 +240,7 @@ async def test_a_session_goes_on_after_an_empty_answer(start: Start, mock_clock:
         mock_clock.jump(11.0)
         again = await client.ask(in_session(session, 2), 12)
         assert again.responses[0].partitions[0].records
-        refused = await client.ask(in_session(0, 0), 12)  # a new session, of which the client never hears
+        refused = await client.ask(in_session(0, 0), 12)  # a new session, whose id the client never receives
         assert (refused.session_id, refused.responses, refused.throttle_time_ms > 0) == (0, [], True)
         assert len(broker.node.fetch_sessions) == 1
 
@@ -259,14 +259,14 @@ async def test_a_quota_of_cpu_throttles_any_request(start: Start, mock_clock: Mo
 
 
 async def test_cpu_of_threads_and_of_coroutines_counts(start: Start, mock_clock: MockClock) -> None:
-    """A large request is decoded and encoded by threads; 20,000 names take some milliseconds of both."""
+    """A large request is decoded and encoded in threads; 20,000 names take some milliseconds for each."""
     async with limited(start, REQUESTS, 0.001) as (broker, client, _other):
         small = broker.node.quotas.rates.get("127.0.0.1", (REQUESTS, "", "test"), trio.current_time())
         names = [MetadataRequestTopic(name=f"no such topic {number}") for number in range(20_000)]
         answer = await client.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False))
         assert answer.throttle_time_ms == 1000
         used = small.total(trio.current_time(), broker.node.quotas.windows)
-        assert used > 1.0  # hundredths of a second
+        assert used > 1.0  # in hundredths of a second
 
 
 async def test_what_brokers_ask_and_what_has_no_answer_is_exempt(start: Start, mock_clock: MockClock) -> None:

@@ -1,4 +1,4 @@
-"""What handlers are given, and what they may ask of their request."""
+"""The arguments of handlers, and what they may ask of their request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.wire.schema import ProtocolError
 
 
 def test_a_handler_that_wants_what_no_broker_has_is_noticed_at_the_start() -> None:
-    with pytest.raises(TypeError, match=r"the handler of \w+ wants what no broker has"):
+    with pytest.raises(TypeError, match=r"the handler of \w+ takes a part that does not exist"):
         Handlers(Parts())
 
 
@@ -27,7 +27,7 @@ async def test_every_handler_finds_its_parts_in_a_broker(start: Start) -> None:
     async with start() as broker:
         handlers = Handlers(broker.node._parts)
         for api in APIS.values():
-            if api.for_nodes:  # of those there is one
+            if api.for_nodes:  # there is one of these
                 with pytest.raises(ProtocolError, match="unknown API key"):
                     handlers.find(api.key, api.versions.last)
             else:

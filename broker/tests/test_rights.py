@@ -1,4 +1,4 @@
-"""The table of rights, each need of each API: who has the right is let, all others are refused as the table says."""
+"""The table of rights, with each need of each API: clients with the right are served, and others get its refusal."""
 
 from __future__ import annotations
 

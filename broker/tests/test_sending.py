@@ -1,4 +1,4 @@
-"""What leaves in how many calls, and that it arrives whole however little a socket takes at a time."""
+"""How many calls send an answer, and that it arrives whole, however few bytes a socket accepts at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> OpenFile:
 
 
 class Counted:
-    """A socket that notes how many bytes each call has sent; sendfile has no part in it."""
+    """A socket that notes how many bytes each call has sent. It does not support sendfile."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

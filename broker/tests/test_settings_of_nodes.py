@@ -1,4 +1,4 @@
-"""Settings of a broker of several nodes: of all, and of one of them."""
+"""Settings of a broker with several nodes: those of all nodes, and those of one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODES = (1, 2, 3)
 
 
 async def altered(nodes: Several, by: int, *resources: AlterConfigsResource) -> list[tuple[int, str | None]]:
-    """What a node says of changes."""
+    """The answers of a node to changes of settings."""
     answer = await (await nodes.client(by)).ask(IncrementalAlterConfigsRequest(resources=list(resources)))
     assert [(each.resource_type, each.resource_name) for each in answer.responses] == [
         (each.resource_type, each.resource_name) for each in resources
@@ -63,7 +63,7 @@ async def test_a_node_that_there_is_not_is_refused_and_a_node_describes_itself_a
             ((code, why),) = await altered(nodes, by, set_to("4", "background.threads", "5"))
             assert code == ErrorCode.INVALID_REQUEST
             assert why == "Unexpected broker id, expected 1 or empty string, but got 4"
-        found = await described(nodes, 1, "2", "background.threads")  # as Kafka's brokers do
+        found = await described(nodes, 1, "2", "background.threads")  # as with Kafka's brokers
         assert found.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -97,7 +97,7 @@ async def test_a_node_that_is_away_has_its_say_before_its_settings_change(
         await nodes.cut_off(2)
         ((code, why),) = await altered(nodes, OWNER, set_to("2", "background.threads", "5"))
         assert code == ErrorCode.REQUEST_TIMED_OUT
-        assert why == "Node 2, which this concerns, does not answer: try again when all nodes serve."
+        assert why == "Node 2, to which this applies, does not answer: try again when all nodes serve."
         assert await altered(nodes, OWNER, set_to("", "message.max.bytes", "12345")) == [(0, None)]
         await nodes.start(2)
         assert nodes[2].node.config["message.max.bytes"] == 12345
@@ -115,7 +115,7 @@ async def test_where_offsets_are_is_one_setting_in_which_each_node_has_a_say(
         assert all(nodes[node].node.groups.elsewhere is not None for node in NODES)
         ((code, why),) = await altered(nodes, 3, set_to("2", "dual.commit.enabled", "false"))
         assert code == ErrorCode.INVALID_REQUEST
-        assert why == "dual.commit.enabled holds for all nodes: set it for broker 1, or as the default"
+        assert why == "dual.commit.enabled applies to all nodes: set it for broker 1, or as the default"
         with monkeypatch.context() as patched:
             patched.setattr(nodes[2].node.groups, "check_offset_stores", refuses)
             ((code, why),) = await altered(nodes, 3, both)

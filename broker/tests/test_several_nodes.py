@@ -1,4 +1,4 @@
-"""Several nodes are one broker: what is asked of any of them holds at all of them, and each serves what it leads."""
+"""Several nodes act as one broker: a change made at one node holds at all of them, and each serves what it leads."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def created(name: str, count: int = 1) -> CreateTopicsRequest:
 
 
 async def move(nodes: Several, topic: str, to: dict[int, int | None], by: int = OWNER) -> list[int]:
-    """Ask a node to move partitions; gives what it says of each."""
+    """Ask a node to move partitions. Returns the error code of each."""
     parts = [ReassignablePartition(index, None if node is None else [node]) for index, node in to.items()]
     asked = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, parts)])
     answer = await (await nodes.client(by)).ask(asked)
@@ -85,7 +85,7 @@ async def move(nodes: Several, topic: str, to: dict[int, int | None], by: int = 
 
 
 def leads(node: Node, topic: str, index: int, leader: int) -> bool:
-    """Whether a node knows that another one leads a partition."""
+    """Whether a node knows the leader of a partition."""
     return node.metadata.topics[topic].partitions[index].node == leader
 
 
@@ -123,7 +123,7 @@ async def test_partitions_are_spread_and_served_by_their_leaders_only(tmp_path: 
 
 
 class Pair(NamedTuple):
-    """A change, what it is looked at with, and what is seen then. `n` makes each one another."""
+    """A change, a request that reads it, and the expected value. `n` distinguishes the changes."""
 
     change: Callable[[str], Message]
     look: Callable[[str], Message]
@@ -169,7 +169,7 @@ def _results(answer: Any) -> list[int]:
 
 
 GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-#: In this order: what some of them change was made by those before.
+#: In this order: some changes need the objects that earlier ones create.
 PAIRS = {
     "CreateTopics, Metadata": Pair(
         lambda n: created(f"t{n}", 2),
@@ -351,7 +351,7 @@ async def test_moves_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 async def test_a_node_that_was_cut_off_comes_back_to_what_it_led(tmp_path: Path) -> None:
-    """The others serve on meanwhile, and what was acknowledged is there."""
+    """The other nodes serve meanwhile, and the acknowledged records are there."""
     async with several(tmp_path) as nodes:
         await (await nodes.client(1)).create_topic("t", 6)
         leaders = await nodes.leaders("t")
@@ -385,7 +385,7 @@ async def test_while_the_owner_is_away_the_others_serve_and_changes_wait(tmp_pat
 
 
 async def test_an_owner_that_comes_back_leaves_the_partitions_where_they_are(tmp_path: Path) -> None:
-    """The others have them open: what leads most does not share with who leads less, as it does at a start of all."""
+    """The other nodes have them open, so leaders are not chosen anew, as they are when all nodes start."""
     async with several(tmp_path) as nodes:
         await (await nodes.client(1)).create_topic("t", 6)
         assert await move(nodes, "t", dict.fromkeys(range(6), 2)) == [0] * 6
@@ -400,7 +400,7 @@ async def test_an_owner_that_comes_back_leaves_the_partitions_where_they_are(tmp
 
 
 async def test_one_node_becomes_three_and_one_again(tmp_path: Path, start: Start) -> None:
-    """`start` has the same folder each time."""
+    """`start` uses the same folder each time."""
     path = tmp_path / "data"
     async with start(node_id="1") as one, await one.client() as client:
         await client.create_topic("t", 6)
@@ -424,7 +424,7 @@ async def test_one_node_becomes_three_and_one_again(tmp_path: Path, start: Start
 
 async def test_one_process_does_not_take_a_folder_whose_nodes_run(tmp_path: Path) -> None:
     async with several(tmp_path, count=2):
-        # The supervisor's own lock is not seen in its process: the nodes' are.
+        # A process does not see its own lock, which the supervisor has; it sees the locks of the nodes.
         with pytest.raises(StorageError, match="in use by its node"):
             Claim.take(Io(), str(tmp_path), node_id=OWNER, cluster_id=None)
 
@@ -433,7 +433,7 @@ async def test_a_change_waits_for_a_node_that_stands_still_and_nothing_else_does
     async with several(tmp_path) as nodes:
         await (await nodes.client(1)).create_topic("t", 3)
         leaders = await nodes.leaders("t")
-        async with nodes[3].node.topics.changes:  # it applies nothing
+        async with nodes[3].node.topics.changes:  # node 3 applies nothing meanwhile
             asked = await nodes.client(2)
             await asked.send(created("later"))
             await until(lambda: "later" in nodes[2].node.metadata.topics)
@@ -447,7 +447,7 @@ async def test_a_change_waits_for_a_node_that_stands_still_and_nothing_else_does
                 await trio.lowlevel.wait_readable(asked.stream.socket)
             assert waited.cancelled_caught, "there is no answer yet"
             looks = await nodes[1].client()
-            with trio.fail_after(30):  # what changes nothing waits for nobody
+            with trio.fail_after(30):  # requests that change nothing do not wait
                 await looks.ask(ListPartitionReassignmentsRequest())
                 assert (await seen_topic(looks, "t"))[0] == 0
         (answer,) = (await asked.receive()).topics
@@ -492,7 +492,7 @@ async def test_each_node_has_settings_of_its_own_that_any_node_may_change(tmp_pa
 
 
 async def test_a_folder_is_chosen_again_where_the_partition_is_not_yet(tmp_path: Path) -> None:
-    """Tools ask so after a reassignment that names folders, and again until the partition has come."""
+    """Tools ask this after a reassignment that names folders, and again until the partition has arrived."""
     async with several(tmp_path) as nodes:
         await (await nodes.client(1)).create_topic("t", 3)
         topic = AlterReplicaLogDirTopic("t", [0, 1, 2, 3])
@@ -541,7 +541,7 @@ async def test_nodes_begin_with_the_owners_snapshot(tmp_path: Path) -> None:
 
 
 async def test_who_asks_the_wrong_node_is_told_the_right_one(tmp_path: Path) -> None:
-    """KIP-951: with its epoch, and its address."""
+    """KIP-951: the answer has the leader with its epoch, and its address."""
     async with several(tmp_path) as nodes:
         await (await nodes.client(1)).create_topic("t", 3)
         leaders = await nodes.leaders("t")
@@ -588,7 +588,7 @@ async def test_what_a_node_could_not_take_it_takes_later(tmp_path: Path, monkeyp
 async def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(tmp_path: Path) -> None:
     async with several(tmp_path) as nodes:
         await (await nodes.client(1)).create_topic("t", 6)
-        await nodes.cut_off(3)  # what comes from there has to wait
+        await nodes.cut_off(3)  # requests to node 3 have to wait
         leaders = await nodes.leaders("t")
         assert await move(nodes, "t", {index: 1 + leader % 3 for index, leader in leaders.items()}) == [0] * 6
         gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
@@ -670,7 +670,7 @@ async def test_many_changes_that_wait_for_the_owner_look_for_it_once(tmp_path: P
 
 
 async def test_rights_hold_at_all_nodes_at_once_and_are_the_clients_own(tmp_path: Path) -> None:
-    """What is handed on to the owner is judged as asked by the client, and not by the node."""
+    """The owner checks the rights of the client, not of the node that hands the request on."""
     settings = several(tmp_path, authorizer_class_name=STANDARD, allow_everyone_if_no_acl_found="true")
     async with settings as nodes:
         await (await nodes.client(1)).create_topic("secret", 3)
@@ -717,6 +717,6 @@ async def test_a_stranger_at_the_nodes_listener_is_not_served(tmp_path: Path) ->
         assert told.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         client = await connect(port)
         assert (await client.ask(SaslHandshakeRequest("BARNABAS-NODE"), 1)).error_code == 0
-        with pytest.raises(Unreachable, match="does not let us in"):
+        with pytest.raises(Unreachable, match="refuses the login"):
             await Channel.open(port, lambda: "another secret", "stranger")
         await (await nodes.client(2)).create_topic("t", 3)

@@ -1,4 +1,4 @@
-"""A signal during a start ends it: the directory is as it was, and the next start does what is left."""
+"""A signal during a start ends it. The directory stays as it was, and the next start does the remaining work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that take long to look at: in a thread, in order, and whatever happens meanwhile."""
+"""Batches whose check takes long: in a thread, in order, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffset
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 HEAVY = batch_of(bytes(LIGHT_DECOMPRESSED), compression=CompressionType.ZSTD)
-# Of a frame of its own, not of the buffer that all connections share.
+# Larger than the shared buffer of all connections, so it gets a frame of its own.
 LARGE = build_batch([Record(b"k", bytes(range(256)) * 9000, 1_700_000_000_000)])
 BOMB = batch_of(bytes(100 << 20), compression=CompressionType.ZSTD)
 
 
 @contextmanager
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[trio.Event, threading.Event, set[int]]]:
-    """Let the validations in threads wait: (one has begun, they may go on, the threads)."""
+    """Let the checks in threads wait. Yields (one has begun, they may continue, the threads)."""
     begun, go_on, threads = trio.Event(), threading.Event(), set[int]()
     token = trio.lowlevel.current_trio_token()
     look = api.Producing.look

@@ -1,4 +1,4 @@
-"""Who makes room for one more that has yet to say who it is, against a plain model."""
+"""Which connection without a login is closed to make room for a new one, compared with a plain model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.broker.net.strangers import Strangers
 
 
 class Caller:
-    """A connection of an address."""
+    """A connection from an address."""
 
     def __init__(self, origin: str) -> None:
         self.origin, self.is_closed = origin, False
@@ -27,7 +27,7 @@ class Caller:
 def test_the_first_of_the_client_with_most_makes_room(calls: list[tuple[str, int]], connections: int) -> None:
     room, here = Strangers(), list[Caller]()
     for origin, leaves in calls:
-        if leaves >= 7 and here:  # one of them logs in, or goes
+        if leaves >= 7 and here:  # one of them logs in, or leaves
             room.remove(here.pop(leaves % len(here)))
         caller = Caller(origin)
         room.add(caller, connections)

@@ -1,4 +1,4 @@
-"""Streams from the broker's side. The streams driver is played by the test: it needs no Spark to be one."""
+"""Streams from the broker's side. The tests act as the streams driver, so they need no Spark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NOT_YOURS, NOT_YOUR_GROUP = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Err
 
 
 class FakeStreamsDriver(FakeDriver):
-    """Says of every stream that it reads what stands behind FROM, from the source's `begins` on."""
+    """Answers about each stream that it reads the topic after FROM, beginning at `begins`."""
 
     begins = "latest"
 
@@ -86,7 +86,7 @@ async def driver_hears_of_a_change(driver: FakeStreamsDriver) -> None:
 
 
 async def alter(client: Client, name: str, **configs: str | None) -> Any:
-    """Set keys; None takes one away."""
+    """Set keys; None deletes a key."""
     entries = [
         AlterableConfig(key.replace("_", "."), DELETE if value is None else SET, value)
         for key, value in configs.items()
@@ -114,7 +114,7 @@ async def test_a_stream_is_a_topic_whose_plan_the_broker_fixes(start: Start) -> 
         driver.begins = "earliest"
         assert (await make(client, "all")).error_code == 0
         assert msgspec.json.decode((await configs_of(client, "all"))["barnabas.stream.plan"] or "")["starts"] == [0, 0]
-        assert (await client.produce("out", batch_of(b"mine"))).error_code == 0  # it stays an ordinary topic
+        assert (await client.produce("out", batch_of(b"mine"))).error_code == 0  # it is still an ordinary topic
     async with start(**BY_HAND) as running, await running.client() as client:
         assert set(running.node.streams.plans) == {"out", "all"}
         assert (await configs_of(client, "out"))["barnabas.stream.name"] == "sums"
@@ -159,9 +159,13 @@ async def test_what_cannot_be_a_stream_is_refused_and_nothing_has_changed(start:
             ("sums", {"barnabas_stream_plan": "{}"}, "fixed when a stream is made"),
             ("free", {"barnabas_stream_plan": "{}"}, "set by the broker"),
             ("free", {"barnabas_stream_state": "paused"}, "barnabas.stream.state needs barnabas.stream"),
-            ("free", {"barnabas_stream": text, "barnabas_stream_name": "s"}, "There is a stream s already, into sums"),
-            ("src", {"barnabas_stream": STREAM.format("sums")}, "would read what it writes into src"),
-            ("src", {"barnabas_stream": text}, "would read what it writes into src"),
+            (
+                "free",
+                {"barnabas_stream": text, "barnabas_stream_name": "s"},
+                "A stream named s already writes into sums",
+            ),
+            ("src", {"barnabas_stream": STREAM.format("sums")}, "would read its own results in src"),
+            ("src", {"barnabas_stream": text}, "would read its own results in src"),
         ]:
             before = dict(running.node.metadata.topics[name].configs)
             answer = await alter(client, name, **settings)
@@ -219,7 +223,7 @@ async def test_a_source_that_is_made_again_while_the_driver_looks_is_refused(sta
         driver.say = renew_and_say  # type: ignore[method-assign]
         refused = await make(client)
         assert refused.error_code == ErrorCode.INVALID_CONFIG
-        assert "made again meanwhile" in refused.error_message
+        assert "created again meanwhile" in refused.error_message
 
 
 async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobody_else_may(start: Start) -> None:
@@ -271,7 +275,7 @@ async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobod
         assert await commit(mine) == 0
         assert await end(mine) == 0
         fetch = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic("out", [0])])
-        with trio.fail_after(60):  # the transaction's markers follow its end
+        with trio.fail_after(60):  # the markers follow the end of the transaction
             while (part := (await client.ask(fetch, 7)).topics[0].partitions[0]).committed_offset < 0:
                 await trio.lowlevel.checkpoint()
         assert (part.committed_offset, part.metadata) == (7, "x")
@@ -283,7 +287,7 @@ async def test_the_driver_writes_results_and_progress_in_a_transaction_and_nobod
 async def test_the_group_of_a_stream_is_the_drivers(start: Start) -> None:
     async with start(**BY_HAND) as running, await running.client() as client:
         await client.create_topic("out")
-        assert (await alter(client, "out", barnabas_stream_state="running")).error_code == 0  # the default says nothing
+        assert (await alter(client, "out", barnabas_stream_state="running")).error_code == 0  # "running" is the default
         group = GROUP
         await client.ask(FindCoordinatorRequest(key=group), 3)
         offsets = [OffsetCommitRequestTopic("out", partitions=[OffsetCommitRequestPartition(0, 9)])]
@@ -296,5 +300,5 @@ async def test_the_group_of_a_stream_is_the_drivers(start: Start) -> None:
         assert (await client.ask(asked)).error_code == NOT_YOUR_GROUP
         assert (await client.ask(OffsetDeleteRequest(group, []))).error_code == NOT_YOUR_GROUP
         assert (await client.ask(DeleteGroupsRequest([group]))).results[0].error_code == NOT_YOUR_GROUP
-        told = await client.ask(OffsetCommitRequest("mine", topics=offsets), 9)  # the next one on the connection
+        told = await client.ask(OffsetCommitRequest("mine", topics=offsets), 9)  # the next request on the connection
         assert told.topics[0].partitions[0].error_code == 0

@@ -1,4 +1,5 @@
-"""The settings that a supervisor gives its nodes. What it does with processes: compat_tests/nodes."""
+"""The settings that a supervisor gives its nodes, and when a node counts as hanging. For processes:
+compat_tests/nodes."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_the_old_name_of_the_id_counts_and_port_0_stays() -> None:
 
 
 def test_ports_that_are_too_few_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"4 nodes need the ports 65533 and up: too few are left"):
+    with pytest.raises(ConfigError, match=r"4 nodes need the ports 65533 and up, and there are not enough"):
         shifted({"listeners": "PLAINTEXT://127.0.0.1:65533"}, 0, 4)
 
 
@@ -60,7 +61,7 @@ def test_two_listeners_that_need_one_port_are_named() -> None:
 
 
 class Watched:
-    """A supervisor of one node, whose event loop gives no sign; what its thread does is told."""
+    """A supervisor of one node whose event loop gives no sign of life. The test decides what its thread does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.supervisor = Supervisor({}, 1, EventLog(io.StringIO()), None, 0.0, lambda _: None)
@@ -75,7 +76,7 @@ class Watched:
         self.child.silent = 0.0
 
     def turns(self, count: int, worked: float) -> None:
-        """`count` seconds, in each of which the thread has a core for `worked` seconds."""
+        """Let `count` seconds pass. In each of them, the thread has a core for `worked` seconds."""
         for _ in range(count):
             self.cpu += worked
             self.supervisor._look_after(self.child, 1.0)

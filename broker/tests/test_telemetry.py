@@ -1,4 +1,4 @@
-"""Client metrics (KIP-714): what clients are asked for, what they push, and what a client that lies can do."""
+"""Client metrics (KIP-714): what clients are asked for, what they push, and the limits for clients that lie."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_subscriptions_are_kept_described_and_listed(start: Start) -> None
             "interval.ms": ("300000", 5),
         }
         await client.ask(ApiVersionsRequest("lib", "1"), 3)
-        assert (await asks(client)).requested_metrics == [""]  # the prefix of all
+        assert (await asks(client)).requested_metrics == [""]  # the prefix of all names
         assert await subscribe(client, "x", metrics=None, match=None) == 0
         assert not running.node.metadata.client_metrics
 
@@ -176,7 +176,7 @@ async def test_instances_and_their_values_are_bounded(start: Start, monkeypatch:
         other = await running.client("127.0.0.2")
         await subscribe(one, metrics="*", interval_ms="100")
         kept = await asks(other)
-        for _ in range(10):  # who makes many is in its own way
+        for _ in range(10):  # a client with many instances only displaces its own
             last = await asks(one)
         assert await push(one, last, metrics(**{f"m{number}": 1 for number in range(50)})) == 0
         assert await push(other, kept, metrics(a=1)) == 0

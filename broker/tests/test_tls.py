@@ -1,4 +1,4 @@
-"""A listener that encrypts: what a client sees, who it is, and what a stranger can make the broker do."""
+"""An encrypted listener: what a client sees, who the client is, and what strangers can make the broker do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SSL = {"listeners": "SSL://127.0.0.1:0", "ssl_keystore_type": "PEM", "ssl_trusts
 
 @pytest.fixture
 def tls(start: Start, tmp_path: Path) -> Any:
-    """Start a broker with one TLS listener; settings have underscores for dots."""
+    """Start a broker with one TLS listener. Underscores in the names of settings stand for dots."""
 
     @asynccontextmanager
     async def run(broker: Issued = BROKER, **settings: str) -> AsyncIterator[Running]:
@@ -148,7 +148,7 @@ async def test_under_sasl_ssl_the_login_says_who_a_client_is(start: Start, tmp_p
         async with await tls_connect(running.port, client_context(CA, CA.issue("bob"))) as client:
             async with await tls_connect(running.port, client_context(CA, CA.issue("eve"))) as stranger:
                 await stranger.send_bytes((1 << 20).to_bytes(4, "big"))
-                assert await stranger.is_closed()  # a certificate alone does not make requests of any size
+                assert await stranger.is_closed()  # a certificate alone does not allow requests of any size
             assert (await log_in_plain(client, "alice", "alice-secret")).error_code == 0
             (connection,) = running.node.connections
             assert str(connection.principal) == "User:alice"
@@ -170,14 +170,14 @@ async def test_the_key_of_all_listeners_asks_for_no_certificate_beside_sasl(star
 
 
 class InMemory:
-    """The client's side of TLS without a socket, so that a test decides which bytes go when."""
+    """The client's side of TLS without a socket, so that a test decides when each byte is sent."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.object = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
 
     def shake(self) -> bytes:
-        """What is to be sent next."""
+        """The next bytes to send."""
         try:
             self.object.do_handshake()
         except ssl.SSLWantReadError:
@@ -247,7 +247,7 @@ async def test_requests_in_small_records_are_all_answered(tls: Any) -> None:
         ssl_object, outgoing = stream._ssl_object, stream._outgoing
         for at in range(len(data)):
             ssl_object.write(data[at : at + 1])
-        await stream.transport_stream.send_all(outgoing.read())  # hundreds of records at once, one byte in each
+        await stream.transport_stream.send_all(outgoing.read())  # hundreds of records at once, with one byte in each
         for _ in range(30):
             await client.receive_frame()
 
@@ -277,7 +277,7 @@ async def test_half_open_handshakes_keep_nobody_out(tls: Any, monkeypatch: pytes
     async with tls() as running, await tls_connect(running.port, client_context(CA)) as inside:
         strangers = [await running.client() for _ in range(60)]
         for stranger in strangers:
-            await stranger.send_bytes(HELLO)  # and never answers
+            await stranger.send_bytes(HELLO)  # and sends nothing more
         shared = running.node.connections.handshakes
         await until(lambda: shared.begun == 8)
         await inside.ask(ApiVersionsRequest())
@@ -337,14 +337,14 @@ async def test_what_a_certificate_says_forges_no_line_of_the_log(tls: Any) -> No
 
 
 async def serial(port: int) -> int:
-    """Of the certificate that a new connection is shown."""
+    """The serial number of the certificate that a new connection gets."""
     async with await tls_connect(port, client_context(CA)) as client:
         shown = client.stream.getpeercert(binary_form=True)  # type: ignore[attr-defined]
     return x509.load_der_x509_certificate(shown).serial_number
 
 
 async def alter(client: Client, changes: dict[str, str], node: str = "1", *, validate_only: bool = False) -> Any:
-    """Set keys of the broker; gives the answer for it."""
+    """Set keys of the broker. Returns its answer."""
     configs = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in changes.items()]
     resource = AlterConfigsResource(resource_type=4, resource_name=node, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)

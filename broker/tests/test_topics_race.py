@@ -1,4 +1,4 @@
-"""Changes of topics beside each other: a topic is seen when all of it is there, and nobody waits for long."""
+"""Concurrent changes of topics: a topic is visible once all of it exists, and no request waits for long."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ async def test_groups_are_served_by_whoever_asks_first_and_second(tmp_path: Path
 async def test_while_a_topic_is_taken_away_others_are_changed_and_its_name_waits(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left of it until then is known as removed: a snapshot that forgets that is not taken."""
+    """Until then, the topic's remains are known as removed: no snapshot that forgets them is taken."""
     others_are_done, deleting = trio.Event(), list[trio.lowlevel.Task]()
 
     class GivesWay(workers.Yielder):
-        """Goes on after a partition when the others have done what they can: how long that takes is the disk's."""
+        """Continues after a partition once the other tasks are done, because the disk decides how long that takes."""
 
         async def __call__(self) -> None:
             if trio.lowlevel.current_task() in deleting:
@@ -134,7 +134,7 @@ LARGE = 3000
 
 
 def records_of(name: str, topic_id: bytes, count: int = 1) -> list[Message]:
-    """What makes a topic that node 1 leads."""
+    """The records that create a topic led by node 1."""
     topic = TopicImage(name, topic_id, dict.fromkeys(range(count), Leader(1, 0)))
     return MetadataImage(1, Clock()).topic_records(topic)
 
@@ -176,7 +176,7 @@ async def test_others_have_their_turn_while_much_is_gone_through(
 
     async with start() as running, await running.client() as client:
         topics = running.node.topics
-        async with topics.changes:  # without logs, which take long to make
+        async with topics.changes:  # without logs, whose creation takes long
             await topics.commit(records_of("large", b"l" * 16, LARGE))
         monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
         async with trio.open_nursery() as nursery:
@@ -215,14 +215,14 @@ async def test_others_have_their_turn_while_many_moves_are_listed(
 
 
 def test_a_name_is_compared_with_those_that_are_like_it_only() -> None:
-    """Not with all topics: what a dot and an underscore have in common is looked up."""
+    """It is not compared with all topics: names that differ only in dots and underscores are looked up together."""
     image = MetadataImage(1, Clock())
     for number, name in enumerate(("a.b", "a_b", "a_c", "plain")):
         image.change(records_of(name, bytes([number]) * 16))
     assert image.metric_names == {"a_b": {"a.b", "a_b"}, "a_c": {"a_c"}, "plain": {"plain"}}
     image.change([RemoveTopicRecord(b"\0" * 16), RemoveTopicRecord(b"\2" * 16)])
     assert image.metric_names == {"a_b": {"a_b"}, "plain": {"plain"}}
-    image.change(records_of("a_b", b"n" * 16))  # made again
+    image.change(records_of("a_b", b"n" * 16))  # created again
     image.change([RemoveTopicRecord(b"n" * 16)])
     assert image.metric_names == {"plain": {"plain"}}
 
@@ -230,7 +230,7 @@ def test_a_name_is_compared_with_those_that_are_like_it_only() -> None:
 async def test_a_kill_while_a_topic_is_taken_away_leaves_none_of_it(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some of its folders are renamed, the others stand; the metadata log says that it is removed."""
+    """Some of its folders are renamed and others are not; the metadata log says that it is removed."""
     monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
     count, killed = 40, tmp_path / "killed"
     async with start() as running, trio.open_nursery() as nursery:
@@ -239,7 +239,7 @@ async def test_a_kill_while_a_topic_is_taken_away_leaves_none_of_it(
         nursery.start_soon(running.node.topics.delete, "t")
         while sum(key[0] == "t" for key in vnodes) > count // 2:
             await trio.lowlevel.checkpoint()
-        # Nobody has a turn meanwhile but the thread that deletes what is renamed.
+        # Only the thread that deletes renamed folders runs meanwhile.
         shutil.copytree(tmp_path / "data", killed, ignore=shutil.ignore_patterns("*-delete"))
     assert 0 < len(list(killed.glob("t-*"))) < count
     config = BrokerConfig({"log.dir": str(killed), "listeners": "PLAINTEXT://127.0.0.1:0"})

@@ -1,4 +1,4 @@
-"""Fetch, ListOffsets and DescribeProducers over partitions with transactions, request by request."""
+"""Fetch, ListOffsets and DescribeProducers for partitions with transactions, request by request."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ async def test_a_read_committed_fetch_lists_what_was_aborted_and_ends_before_wha
 async def test_an_answer_ends_a_bounded_number_of_aborted_transactions(
     start: Start, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
-    """What one answer leaves out comes with the next ones; every transaction is told with its batches."""
+    """The next answers have the rest. Every transaction is listed in the answer that has its batches."""
     monkeypatch.setattr("barnabas.broker.apis.fetch.MOST_ABORTED", 4)
     async with start() as running, await running.client() as client:
         await client.create_topic("t", partitions)
         told: dict[int, list[tuple[int, int]]] = {index: [] for index in range(partitions)}
         for index in range(partitions):
             vnode = running.node.vnodes["t", index]
-            vnode.append(batch_of(99, 0), now_ms=NOW, origin=Origin.COORDINATOR)  # open over all the others
+            vnode.append(batch_of(99, 0), now_ms=NOW, origin=Origin.COORDINATOR)  # open during all the others
             for producer_id in range(1, 24):
                 vnode.append(batch_of(producer_id, producer_id), now_ms=NOW, origin=Origin.COORDINATOR)
                 vnode.end_transaction(Marker(producer_id, 0, False, 0), new_epoch=False, now_ms=NOW)

@@ -1,4 +1,4 @@
-"""Transactions over the wire: what Produce and TxnOffsetCommit take, what consumers see, what outlives a restart."""
+"""Transactions over the wire: which requests are accepted, what consumers see, what survives a restart."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ READ_COMMITTED = 1
 
 
 class Producer:
-    """A transactional producer, in the versions of its requests that it is made with."""
+    """A transactional producer that uses the request versions of the given kind."""
 
     def __init__(self, client: Client, name: str = "t", *, is_v2: bool = True) -> None:
         self.client, self.name, self.is_v2 = client, name, is_v2
@@ -93,7 +93,7 @@ class Producer:
 
 
 async def committed_values(client: Client, topic: str = "a", partition: int = 0) -> list[bytes | None]:
-    """What a read_committed consumer sees from the start to the end."""
+    """The values that a read_committed consumer sees, from start to end."""
     found: list[bytes | None] = []
     offset = 0
     while True:
@@ -124,7 +124,7 @@ async def complete(client: Client, *names: str) -> None:
 
 
 async def committed_offset(client: Client, *, stable: bool = True, group: str = "g") -> tuple[int, int]:
-    """The offset of partition 0, and the error."""
+    """The committed offset of partition 0, and the error code."""
     topics = [OffsetFetchRequestTopics(name="a", partition_indexes=[0])]
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=stable)
     place = (await client.ask(asked, 9)).groups[0].topics[0].partitions[0]
@@ -175,7 +175,7 @@ async def test_a_batch_outside_a_transaction_is_refused(start: Start) -> None:
 
 
 async def test_a_transaction_begins_with_sequence_0_in_each_partition(start: Start) -> None:
-    """An unknown producer is taken as it comes, but for one whose epochs grow with each transaction."""
+    """Any sequence is accepted from an unknown producer, unless its epochs grow with each transaction."""
     async with start() as running, await running.client() as client:
         await client.create_topic("a")
         producer = Producer(client)
@@ -209,7 +209,7 @@ async def test_verification_can_be_switched_off(start: Start) -> None:
 
 
 async def test_requests_sent_ahead_take_effect_in_their_order(start: Start) -> None:
-    """A batch waits until its partition is in the transaction, what follows waits for the batch."""
+    """A batch waits until its partition is in the transaction, and later requests wait for the batch."""
     async with start() as broker, await broker.client() as client:
         await client.create_topic("a")
         producer = Producer(client)
@@ -291,7 +291,7 @@ async def test_offsets_are_refused_for_a_member_that_is_not_there(start: Start) 
 
 
 async def killed(broker: Running) -> None:
-    """Nothing more: the data directory is what a start finds."""
+    """Stop the broker now: the next start finds the present data directory."""
     broker.node.stop()
     await broker.node.stopped.wait()
 
@@ -317,7 +317,7 @@ async def test_an_open_transaction_outlives_a_restart(start: Start) -> None:
 
 
 async def test_what_was_decided_is_completed_after_a_restart(start: Start) -> None:
-    """The broker dies after the decision: no marker is written, of data and of offsets."""
+    """The broker dies after the decision: no marker is written, neither for data nor for offsets."""
     async with start() as broker, await broker.client() as client:
         await client.create_topic("a")
         await client.ask(FindCoordinatorRequest(key="g"), 3)
@@ -367,7 +367,7 @@ async def test_a_topic_that_is_deleted_does_not_hold_its_transaction(start: Star
 
 
 async def test_an_operator_ends_a_hanging_transaction(start: Start) -> None:
-    """One that a partition has open and the coordinator does not know of, as a broker of old may leave behind."""
+    """A partition has it open and the coordinator does not know it, which an old broker may leave behind."""
     async with start(transaction_partition_verification_enable="false") as broker, await broker.client() as client:
         await client.create_topic("a")
         producer = Producer(client, is_v2=False)

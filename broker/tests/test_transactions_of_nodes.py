@@ -37,7 +37,7 @@ VERSIONS = pytest.mark.parametrize("is_v2", [False, True], ids=["version 1", "ve
 
 
 async def seen(both: Pair) -> list[list[bytes | None]]:
-    """What read_committed consumers see of both partitions."""
+    """The values that read_committed consumers see in both partitions."""
     return [await committed_values(both.client_of("a", at), "a", at) for at in (0, 1)]
 
 
@@ -62,7 +62,7 @@ async def test_a_transaction_over_two_nodes(start: Start, tmp_path: Path, is_v2:
             expected = [b"%d" % each for each in range(number + 1)] if committed else []
             assert await seen(both) == [expected, [each for each in expected for _ in range(2)]]
             assert await committed_offset(both.clients[OTHER]) == (number + 1 if committed else -1, 0)
-        # Asked is before the first batch of a transaction in a partition, and of the group's; markers travel together.
+        # Once for each transaction in partition 1, and once for its group's offsets. Markers are sent together.
         assert both.wire.count(AddPartitionsToTxnRequest) == 6
         assert both.wire.count(WriteTxnMarkersRequest) <= 6
 
@@ -189,7 +189,7 @@ async def test_a_coordinator_that_is_down_lets_its_producers_come_again(start: S
 
 
 async def test_requests_sent_ahead_take_effect_in_their_order(start: Start, tmp_path: Path) -> None:
-    """What follows on the connection waits for the batch that is being verified."""
+    """Later requests on the connection wait for the batch that is being verified."""
     async with pair(start, tmp_path) as both:
         producer = both.producer()
         await producer.init()
@@ -240,7 +240,7 @@ async def test_a_node_is_told_that_a_marker_came_too_late_to_matter_and_an_opera
 
 
 async def test_a_node_asks_for_many_transactions_in_pieces(start: Start) -> None:
-    """More of them than a request has elements that is handled in one go."""
+    """More than the number of elements up to which a request is handled in one piece."""
     async with start(transaction_state_log_num_partitions="3") as broker, await broker.client() as client:
         await client.create_topic("a")
         await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]))
@@ -287,7 +287,7 @@ async def test_only_a_node_names_ids_of_the_streams_driver_and_the_partitions_of
 
 
 async def test_what_moves_while_its_coordinator_is_asked(start: Start, tmp_path: Path) -> None:
-    """The partition goes to the other node and comes back, as another log: what was verified was for the one before."""
+    """The partition moves to the other node and back, with a new log: the verification was for the log before."""
     async with pair(start, tmp_path, add_partitions_to_txn_retry_backoff_max_ms="0") as both:
         producer = both.producer()
         await producer.init()
@@ -309,7 +309,7 @@ async def test_what_moves_while_its_coordinator_is_asked(start: Start, tmp_path:
 
 @VERSIONS
 async def test_a_coordinator_that_moves_completes_what_is_decided(start: Start, tmp_path: Path, is_v2: bool) -> None:
-    """The marker waits for a node that is down; meanwhile the coordinator's partition is unloaded, and read again."""
+    """The marker waits for a node that is down. Meanwhile the coordinator's partition is unloaded and loaded again."""
     async with pair(start, tmp_path) as both:
         producer = both.producer(is_v2=is_v2)
         await producer.init()
@@ -330,7 +330,7 @@ async def test_a_coordinator_that_moves_completes_what_is_decided(start: Start, 
 
 
 async def test_offsets_are_added_to_the_partition_that_the_topic_says(start: Start) -> None:
-    """A client asks this before it looks for the group's coordinator, which makes the topic."""
+    """A client asks this before it looks for the group's coordinator, which creates the topic."""
     async with start(offsets_topic_num_partitions="7") as broker, await broker.client() as client:
         await client.ask(InitProducerIdRequest("other", 1000), 5)
         assert "__consumer_offsets" not in broker.node.metadata.topics

@@ -1,4 +1,4 @@
-"""What a restart must not change: where groups live, and what is left of damaged metadata and offsets."""
+"""What a restart must not change: the partition of each group, and what remains of damaged metadata and offsets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def commit(client: object, offset: int) -> None:
 
 
 async def committed(client: object) -> int:
-    """Asks until the group's partition is loaded."""
+    """Ask until the group's partition is loaded. Returns the committed offset."""
     asked = OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])])
     with trio.fail_after(60):
         while True:
@@ -63,20 +63,20 @@ async def test_a_damaged_batch_costs_what_it_says_in_the_metadata_log_and_in_the
     for folder in ("__cluster_metadata-0", "__consumer_offsets-0"):
         log = tmp_path / "data" / folder / f"{0:020d}.log"
         data = bytearray(log.read_bytes())
-        data[70] ^= 1  # in the first batch, of which the index says nothing
+        data[70] ^= 1  # in the first batch, which has no entry in the index
         log.write_bytes(data)
     async with start(offsets_topic_num_partitions="1") as broker, await broker.client() as client:
         assert (await client.produce("last", batch_of(b"w"))).base_offset == 1
         assert "log.damaged topic=__cluster_metadata partition=0" in broker.log
         await until(lambda: "log.damaged topic=__consumer_offsets partition=0" in broker.log)
         assert "partition.offline" not in broker.log
-        await committed(client)  # the partition is read again after a while
+        await committed(client)  # loading is tried again after a while
         await commit(client, 4)
         assert await committed(client) == 4
 
 
 def test_an_offset_without_a_topic_id_is_not_given_to_a_topic_made_later() -> None:
-    """Commits of old clients, with a retention of their own, do not say for which topic id they are."""
+    """The commits of old clients, which set their own retention, do not name a topic id."""
     topics = TopicList(Topic("t", b"n" * 16, 1, since_ms=1000), Topic("u", b"u" * 16, 1))
     store = MemoryStore()
     coordinator = GroupCoordinator(GroupConfig(), store, lambda: 0.0, topics=topics, wall_ms=lambda: 5000)

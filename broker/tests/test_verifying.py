@@ -1,4 +1,4 @@
-"""What is asked of coordinators on other nodes, and the orders in which that, markers and appends may come."""
+"""Questions to coordinators on other nodes, and all orders in which answers, markers and appends may come."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def vnode_of(topic: str = "orders", partition: int = 0) -> Vnode:
 
 
 class VnodePartition:
-    """A vnode as the coordinator's harness writes markers to it."""
+    """Writes markers to a vnode, as the coordinator's harness expects of a partition."""
 
     def __init__(self, vnode: MemoryVnode) -> None:
         self.vnode = vnode
@@ -71,7 +71,7 @@ class VnodePartition:
 
 
 class Race:
-    """A batch that is verified with a coordinator elsewhere, and two transactions that begin and end meanwhile."""
+    """A batch that a coordinator on another node verifies, while two transactions begin and end."""
 
     def __init__(self, *, is_v2: bool, committed: bool, guarded: bool) -> None:
         self.is_v2, self.committed, self.guarded = is_v2, committed, guarded
@@ -88,7 +88,7 @@ class Race:
         self.refusals: set[ErrorCode] = set()
 
     def steps(self) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
-        """Those of the batch, and those of the transactions."""
+        """The steps of the batch, and the steps of the transactions."""
         batch = [self.begin, self.ask, self.append]
         return batch, [self.end, self.write_markers, self.add, self.end, self.write_markers]
 
@@ -128,13 +128,13 @@ class Race:
 
     @property
     def hangs(self) -> bool:
-        """Whether a transaction is open that no coordinator knows of."""
+        """Whether the partition has an open transaction that no coordinator knows."""
         is_open = self.vnode.open_transaction(self.first[0]) is not None
         return is_open and not self.world.status().startswith(("Ongoing", "Prepare"))
 
 
 def merges(one: list[Any], other: list[Any]) -> Iterator[list[Any]]:
-    """All orders in which two lists of steps can come."""
+    """All ways to merge two lists of steps."""
     total = len(one) + len(other)
     for places in itertools.combinations(range(total), len(one)):
         rest, steps = iter(other), iter(one)
@@ -142,7 +142,7 @@ def merges(one: list[Any], other: list[Any]) -> Iterator[list[Any]]:
 
 
 def races(**settings: bool) -> Iterator[Race]:
-    """One for each order, when all steps are done."""
+    """A race for each order, after all its steps."""
     count = len(list(merges(*Race(**settings).steps())))
     for number in range(count):
         race = Race(**settings)
@@ -168,7 +168,7 @@ def test_without_the_verification_some_orders_do() -> None:
 
 
 def test_an_earlier_batch_that_waits_comes_first() -> None:
-    """A producer that this partition does not know may begin with any sequence, but not with the second one."""
+    """A producer unknown to this partition may begin with any sequence, but not with that of its second batch."""
     vnode = vnode_of()
     first, second = Verifying("t", 7, 0, adds=False), Verifying("t", 7, 0, adds=False)
     stranger = Verifying("other", 7, 0, adds=False)
@@ -201,11 +201,11 @@ def test_a_request_has_one_producer_and_what_was_open_may_have_ended() -> None:
     assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- questions --------------------------------------------------------------------------------------------------------
 
 
 class Coordinators:
-    """The other nodes: `codes` says what they answer, after `delay` seconds."""
+    """The other nodes: `codes` are their answers, which come after `delay` seconds."""
 
     def __init__(self, workers: Workers) -> None:
         self.image = MetadataImage(1, Clock())
@@ -276,7 +276,7 @@ class Coordinators:
         return verifying
 
     async def settled(self) -> None:
-        """All has been told, and nothing is kept."""
+        """Wait until all questions are answered, and nothing is kept of them."""
         while self.elsewhere._shares.used or self.elsewhere._waiting:
             await trio.sleep(1)
 
@@ -370,7 +370,7 @@ async def test_the_transaction_before_is_waited_for_a_little(others: Coordinator
     assert others.told["t"] == ErrorCode.CONCURRENT_TRANSACTIONS
     assert others.told_at - begun == pytest.approx(PATIENCE, abs=0.01)
     others.asked.clear()
-    others.put("t", adds=False)  # a client that has added the partition knows whether it may
+    others.put("t", adds=False)  # only questions that add partitions are repeated
     await others.settled()
     assert (others.told["t"], len(others.asked)) == (ErrorCode.CONCURRENT_TRANSACTIONS, 1)
 

@@ -1,4 +1,4 @@
-"""A client under TLS, for tests that look at the wire itself."""
+"""A client that uses TLS, for tests of the wire protocol itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Context = Callable[..., ssl.SSLContext]
 
 
 def client_context(ca: Authority, own: Issued | None = None, **settings: Any) -> ssl.SSLContext:
-    """What a client trusts, and what it shows; `settings` are attributes of the context."""
+    """A context with a trusted authority and the client's own certificate; `settings` are its attributes."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=ca.trust_text())
     if own is not None:
@@ -30,7 +30,7 @@ def client_context(ca: Authority, own: Issued | None = None, **settings: Any) ->
 
 
 async def tls_connect(port: int, context: ssl.SSLContext, source: str | None = None) -> Client:
-    """A connection whose handshake is done, as far as the client can tell. Raises trio.BrokenResourceError."""
+    """A connection after its handshake, as far as the client can tell. Raises trio.BrokenResourceError."""
     plain = await trio.open_tcp_stream("127.0.0.1", port, local_address=source)
     stream = trio.SSLStream(plain, context, server_hostname="localhost")
     await stream.do_handshake()

@@ -1,7 +1,7 @@
-"""Two brokers in one process, each with a data directory and metadata of its own, that take each other for nodes.
+"""Two brokers in one process, each with its own data directory and metadata, that act as two nodes of a cluster.
 
-What one leads the other's metadata says to be led elsewhere. A request between them goes to the other one's handlers,
-without a socket.
+Each one's metadata says that the other leads the partitions that it does lead. A request from one to the other goes
+directly to its handlers, without a socket.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEADERS = {("a", 0): COORDINATOR, ("a", 1): OTHER}
 
 
 class NodeConnection:
-    """What handlers see of another node."""
+    """The connection of another node, as handlers see it."""
 
     def __init__(self) -> None:
         self.principal, self.client, self.host, self.listener = NODE, str(NODE), "127.0.0.1", "PLAINTEXT"
@@ -41,13 +41,13 @@ class NodeConnection:
 
 
 class Wire:
-    """`Peers` of both: to a node by its id."""
+    """`Peers` of both nodes: passes requests on by the node's id."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, Running] = {}
         self.asked: list[tuple[int, Message]] = []
         self.down: set[int] = set()
-        #: Awaited before a request reaches its node, and after it has been answered there.
+        #: Awaited before a request reaches its node, and after it was answered there.
         self.before: Callable[[Message], Awaitable[None]] | None = None
         self.after: Callable[[Message], Awaitable[None]] | None = None
 
@@ -86,13 +86,13 @@ class Pair:
         return Across(self, name, is_v2=is_v2)
 
     async def lead(self, topic: str, partition: int, node: int) -> None:
-        """Both nodes hear who leads a partition."""
+        """Tell both nodes who leads a partition."""
         for running in self.nodes.values():
             await change(running, moved(running.node.metadata.topics[topic].topic_id, partition, node))
 
 
 class Across(Producer):
-    """A producer that goes to whoever leads; each partition has sequences of its own."""
+    """A producer that sends to the leaders, with sequences of its own for each partition."""
 
     def __init__(self, pair: Pair, name: str, *, is_v2: bool) -> None:
         super().__init__(pair.clients[COORDINATOR], name, is_v2=is_v2)
@@ -100,7 +100,7 @@ class Across(Producer):
         self.sequences: dict[tuple[str, int], int] = {}
 
     async def begin(self, *places: tuple[str, int]) -> None:
-        """Version 1 of transactions says first which partitions belong to it."""
+        """In version 1 of transactions, add the partitions first."""
         for topic, partition in () if self.is_v2 else places:
             topics = [AddPartitionsToTxnTopic(topic, [partition])]
             asked = AddPartitionsToTxnRequest([], self.name, self.id, self.epoch, topics)
@@ -136,7 +136,7 @@ class Across(Producer):
 
 @asynccontextmanager
 async def pair(start: Start, tmp_path: Any, **settings: str) -> AsyncIterator[Pair]:
-    """Both, with the topic "a"."""
+    """Both nodes, with the topic "a"."""
     wire = Wire()
     settings = {"offsets_topic_num_partitions": "3", "transaction_state_log_num_partitions": "3", **settings}
     async with (

@@ -79,7 +79,7 @@ def read(data: bytes, password: str | None) -> Jks:
             raise WrongPassword("the password is wrong, or the file is damaged")
     reader = _Reader(body)
     if reader.take(4) != MAGIC or (version := reader.number(4)) not in (1, 2):
-        raise JksError("it is no JKS key store")
+        raise JksError("it is not a JKS key store")
     store = Jks([], [])
     for _ in range(reader.number(4)):
         tag = reader.number(4)

@@ -161,7 +161,7 @@ def _read(location: str) -> bytes:
         why = error.strerror if isinstance(error, OSError) else "no name of a file"
         raise StoreError(f"cannot read the file: {why}") from None
     if len(data) > MAX_FILE:
-        raise StoreError(f"the file has more than {MAX_FILE >> 20} MiB: it is no key store")
+        raise StoreError(f"the file has more than {MAX_FILE >> 20} MiB: it is not a key store")
     return data
 
 
@@ -169,7 +169,7 @@ def _text(data: bytes) -> str:
     try:
         return data.decode("ascii")
     except UnicodeDecodeError:
-        raise StoreError("it is no PEM file: set the type to PKCS12 or JKS, or name another file") from None
+        raise StoreError("it is not a PEM file: set the type to PKCS12 or JKS, or name another file") from None
 
 
 def _some(certificates: list[bytes]) -> list[bytes]:

@@ -119,7 +119,7 @@ def test_there_may_be_no_trust_store() -> None:
         (OWN.key_pem("x").encode(), {"keystore_type": "PEM", "key_password": "t0p"}, "the password is wrong"),
         (OWN.key_pem().encode(), {"keystore_type": "PEM", "keystore_password": "t0p"}, "ssl.key.password instead"),
         (OWN.key_pem()[:90].encode(), {"keystore_type": "PEM"}, "no private key"),
-        (b"\xff\xfe", {"keystore_type": "PEM"}, "no PEM file"),
+        (b"\xff\xfe", {"keystore_type": "PEM"}, "not a PEM file"),
         (OWN.key_pem().encode(), {"keystore_password": "t0p"}, "set its type to PEM"),
         (b"what is this", {"keystore_password": "t0p"}, "neither PKCS12 nor JKS"),
         (b"\x30\x03abc", {"keystore_password": "t0p"}, "password is wrong"),

@@ -94,7 +94,7 @@ def test_scram() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"password": "other"}, "does not let us in: no"),
+        ({"password": "other"}, "refuses the login: no"),
         ({"password": "other", "is_false": True}, "the broker does not know the password"),
         ({"nonce": "mine"}, "the nonce is not ours"),
         ({"iterations": 1}, "1 iterations are asked for"),

@@ -27,7 +27,7 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\[\]:/,\s@]+)(:([0-9]{1,5}))?")
 def misfit(group: str) -> str | None:
     """Why a group cannot have znodes; None if it can."""
     if is_stream(group):
-        return "it says how far a stream is, which only the broker's own log does"
+        return "it is the position of a stream, which only the broker's own log keeps"
     if group in ("", ".", ".."):
         return "ZooKeeper has no name for this group: it is empty or a dot"
     if "/" in group:
@@ -52,7 +52,7 @@ def position_path(root: str, group: str, place: TopicPartition) -> str:
 def parse_number(text: str, most: int = MAX_OFFSET) -> int:
     """A decimal number from 0 to `most`, with nothing around it. Raises ValueError with the reason."""
     if not _DIGITS.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     number = int(text)
     if number > most:
         raise ValueError(f"{number} is too large")
@@ -62,7 +62,7 @@ def parse_number(text: str, most: int = MAX_OFFSET) -> int:
 def parse_partition(text: str) -> int:
     """The number of a partition. Raises ValueError."""
     if re.fullmatch(r"[0-9]+-[0-9]+", text):
-        raise ValueError(f"{text!r} is no partition number: Kafka 0.7 named them BROKER-PARTITION")
+        raise ValueError(f"{text!r} is not a partition number: Kafka 0.7 named them BROKER-PARTITION")
     return parse_number(text, (1 << 31) - 1)
 
 

@@ -19,7 +19,7 @@ MOST_OPERATIONS, MOST_BYTES = 500, 400_000
 #: The most requests in flight.
 MOST_READS = 2000
 _BYTES_OF_AN_OPERATION = 100  # excluding its path
-#: If the first answer does not come within this time, nobody is there.
+#: If the first answer does not come within this time, the address counts as unreachable.
 CONNECT_SECONDS = 5.0
 NEVER = float("inf")
 
@@ -225,8 +225,8 @@ _GONE = Failure("it is not there any more", is_race=True)
 _REASONS = {
     "NoAuthError": "the credentials do not allow it",
     "AuthFailedError": "the credentials are refused",
-    "NodeExistsError": "somebody has made it meanwhile",
-    "BadVersionError": "somebody has changed it meanwhile",
+    "NodeExistsError": "another client has created it meanwhile",
+    "BadVersionError": "another client has changed it meanwhile",
     "BadArgumentsError": "ZooKeeper does not take the name",
     "NotEmptyError": "it has children",
     "ConnectionLoss": "the connection was lost",

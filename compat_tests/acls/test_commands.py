@@ -1,4 +1,4 @@
-"""`barnabas acls` and Kafka's own `kafka-acls`, against one broker: each sees what the other has done."""
+"""`barnabas acls` and Kafka's own `kafka-acls`, against one broker: each sees the other's changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS;Us
 
 @pytest.fixture(scope="module")
 def secured(new_server: NewServer) -> Server:
-    """A broker with an authorizer, for which these commands are a super user's."""
+    """A broker with an authorizer; the user of these commands is a super user."""
     server = new_server(SETTINGS)
     if not isinstance(server, Barnabas):
         pytest.skip("Apache Kafka's own tool has Apache Kafka's own tests")
@@ -28,7 +28,7 @@ def secured(new_server: NewServer) -> Server:
 
 
 def acls(server: Server, verb: str, *words: str, stdin: bytes = b"", status: int = 0) -> list[list[str]]:
-    """The rows that a command prints, without the head."""
+    """The rows that a command prints, without the header."""
     said = run("acls", verb, *words, "-b", server.address, stdin=stdin, status=status)
     if status:
         return [said.split()]

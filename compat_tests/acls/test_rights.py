@@ -1,7 +1,7 @@
-"""Apache Kafka answers as barnabas does, to who has the rights that the table names, and to who has not.
+"""Apache Kafka answers as barnabas does, both to users with the rights of the table and to users without them.
 
-The same requests go to both, by the same users with the same ACLs. Compared are error codes, the names that an answer
-reveals, and authorized operations. Run with --peer.
+Both get the same requests from the same users with the same ACLs. The tests compare error codes, the names that an
+answer reveals, and authorized operations. They run with --peer.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ pytestmark = pytest.mark.one_node(
     "it speaks to one node over connections of its own, which need not lead or coordinate what it asks for"
 )
 
-#: Names that are no resource's.
+#: Names that no resource has.
 NOT_COMPARED = ".configs.name"
 PASSWORD = "secret"
 ONE_PARTITION = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-#: ACLs that are refused, or hardly so: (type, name, pattern, principal, host, operation, permission).
+#: ACLs that are refused, or only just allowed: (type, name, pattern, principal, host, operation, permission).
 UNUSUAL = [
     create_acls.AclCreation(*fields)
     for fields in [
@@ -78,7 +78,7 @@ UNUSUAL = [
         (5, "id", 3, "User:odd", "*", 15, 3),
     ]
 ]
-#: Each is described, and what it finds is taken away.
+#: For each filter, the matching ACLs are described, and then deleted.
 FILTERS: list[tuple[int, str | None, int, str | None, str | None, int, int]] = [
     (0, None, 1, "User:odd", None, 1, 1),
     (1, None, 0, "User:odd", None, 1, 1),
@@ -99,7 +99,7 @@ FILTERS: list[tuple[int, str | None, int, str | None, str | None, int, int]] = [
     (1, None, 1, "User:odd", None, 1, 1),
     (1, None, 1, "User:odd", None, 1, 1),
 ]
-#: What differs, and why.
+#: The known differences, and the reasons.
 KNOWN = {
     "Fetch-1-CLUSTER-CLUSTER_ACTION": "there are no replicas: who says to be one reads as a consumer does",
     "Metadata-2-CLUSTER-CREATE": "a topic that is made is complete in the answer",
@@ -114,7 +114,7 @@ Ask = Callable[[str, Message, "int | None"], Awaitable[Any]]
 
 
 def kafka_settings(users: list[str]) -> dict[str, str]:
-    """A broker to which these users come with SASL/PLAIN."""
+    """The settings of a Kafka broker to which these users log in with SASL/PLAIN."""
     known = " ".join(f'user_{user}="{PASSWORD}"' for user in ["admin", *users])
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return {
@@ -131,7 +131,7 @@ def kafka_settings(users: list[str]) -> dict[str, str]:
 
 
 async def log_in(port: int, user: str) -> Client:
-    """A connection of a user."""
+    """Log in as a user; returns the connection."""
     client = await connect(port)
     await client.send_bytes(frame_of(SaslHandshakeRequest(mechanism="PLAIN"), 1))
     await client.receive_frame()
@@ -143,7 +143,7 @@ async def log_in(port: int, user: str) -> Client:
 
 
 async def answers(admin: Client, ask: Ask) -> dict[str, list[tuple[str, Any]]]:
-    """What each case shows."""
+    """The answers to each case."""
     every = list(rights.cases())
     world = await rights.prepare(admin, every)
     wanted = 1 + sum(len(case.rights) for case in every)
@@ -173,7 +173,7 @@ async def answers(admin: Client, ask: Ask) -> dict[str, list[tuple[str, Any]]]:
 
 
 def acls_in(answer: Any) -> Iterator[tuple[str, Any]]:
-    """The ACLs that an answer names, and that are of `UNUSUAL`."""
+    """The ACLs in an answer."""
     for resource in getattr(answer, "resources", ()):
         for acl in resource.acls:
             yield "acl", repr((resource.resource_type, resource.resource_name, resource.pattern_type, acl))
@@ -183,7 +183,7 @@ def acls_in(answer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def is_refused_better(ours: list[tuple[str, Any]], theirs: list[tuple[str, Any]]) -> bool:
-    """Whether Kafka breaks over a value that no ACL can have, where barnabas says what is wrong."""
+    """Whether Kafka fails on a value that no ACL can have, and barnabas refuses it with the reason."""
     broken = theirs == [("connection", "closed")] or {code for _, code in theirs} == {ErrorCode.UNKNOWN_SERVER_ERROR}
     return broken and {code for _, code in ours} == {ErrorCode.INVALID_REQUEST}
 

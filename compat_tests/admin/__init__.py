@@ -1,1 +1,1 @@
-"""What admin clients say and are told, on the wire: the same against Apache Kafka (`--peer`)."""
+"""Requests of admin clients and their answers, on the wire. `--peer` runs the same tests against Apache Kafka."""

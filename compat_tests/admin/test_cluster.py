@@ -1,4 +1,4 @@
-"""The APIs of a cluster, asked of one node: who may do what, reassignments, elections, the quorum, features, quotas."""
+"""The APIs about a cluster, sent to one node: rights, reassignments, elections, the quorum, features, quotas."""
 
 from __future__ import annotations
 

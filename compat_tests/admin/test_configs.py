@@ -87,11 +87,11 @@ CHANGES = [
     Change(64, "x", "key", SET, "value", INVALID_REQUEST),
 ]
 
-# What consumers and brokers of Kafka had while there was ZooKeeper.
+# Settings that Kafka's consumers and brokers had while they used ZooKeeper.
 HISTORIC = {"offsets.storage", "dual.commit.enabled", "zookeeper.connect", "zookeeper.session.timeout.ms"}
-# What Kafka leaves to its authorizer, and does not describe.
+# Settings that Kafka leaves to its authorizer, and does not describe.
 OF_AUTHORIZER = {"super.users", "allow.everyone.if.no.acl.found"}
-# What Kafka describes of a broker that serves what is not served here, or not all of it.
+# Settings that Kafka describes for features that are not served here, or only in part.
 NOT_SERVED = (
     *("delegation.token.", "group.consumer.", "group.share.", "group.streams.", "remote.", "sasl.", "share."),
     "security.inter.broker.protocol",
@@ -164,7 +164,7 @@ def test_what_is_described_of_a_broker_can_be_set(server: Server) -> None:
         before = {
             key: entry.value
             for key, entry in entries(pipe, BROKER, "1").items()
-            # Of these Kafka says that they can be changed, but not here, or not for a broker.
+            # Kafka describes these as changeable; here they are fixed, or a broker has none of its own.
             if not entry.read_only
             and entry.value is not None
             and not entry.is_sensitive
@@ -221,12 +221,12 @@ def test_minimum_of_replicas_is_a_dynamic_default(server: Server) -> None:
 
 
 def shape(entry: Any) -> tuple[int, bool, int, tuple[str, ...]]:
-    """What kind of key it is: all but its value."""
+    """The properties of a key, without its value."""
     return entry.config_type, entry.read_only, entry.config_source, tuple(each.name for each in entry.synonyms)
 
 
 def test_every_key_is_of_kafkas_type(server: Server, apache: Server) -> None:
-    """Names, types, read-only flags, sources and synonyms of all keys beside those of Apache Kafka."""
+    """Names, types, read-only flags, sources and synonyms of all keys are compared with those of Apache Kafka."""
     with Pipe(server.port) as ours, Pipe(apache.port) as theirs:
         for pipe in (ours, theirs):
             create(pipe, "shape")

@@ -39,7 +39,7 @@ def _refused(code: int, error: BaseException | None = None) -> Refused:
 
 
 class GroupMember(Member, ConsumerRebalanceListener):
-    """A task that reads."""
+    """A task that polls."""
 
     def __init__(self, driver: AiokafkaDriver, settings: dict[str, Any], topic: str) -> None:
         super().__init__()
@@ -86,14 +86,14 @@ class AiokafkaDriver(Driver):
         self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do something in the loop and wait for it."""
+        """Run a coroutine in the loop and wait for its result."""
         try:
             return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, DEADLINE), self.loop).result()
         except KafkaError as error:
             raise _refused(getattr(error, "errno", -1), error) from error
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin something in the loop."""
+        """Start a task in the loop."""
 
         async def begin() -> asyncio.Task[None]:
             return asyncio.create_task(work)

@@ -1,4 +1,4 @@
-"""`barnabas connect apply` in a process of its own, and whether two servers have the same."""
+"""`barnabas connect apply` in a process of its own, and checksums that show whether two servers have the same rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END_SECONDS = 120
 
 
 class Applying:
-    """One application of topics. Its process can be killed and started again."""
+    """One run of `apply`. Its process can be killed and started again."""
 
     def __init__(self, folder: Path, target: MariaDb, broker: str, name: str, *options: str) -> None:
         self.target, self.broker, self.name, self.options = target, broker, name, options
@@ -40,20 +40,20 @@ class Applying:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def to_the_end(self) -> None:
-        """Apply all that the topics have now."""
+        """Apply all messages that the topics have now."""
         self.start("--until-end")
         assert self.process is not None
         assert self.process.wait(END_SECONDS) == 0, self.told()[-2000:]
 
     def refused(self) -> str:
-        """Apply, and what it says when it ends with status 1."""
+        """Apply; returns the error with which it ends with status 1."""
         self.start("--until-end")
         assert self.process is not None
         assert self.process.wait(END_SECONDS) == 1, self.told()[-2000:]
         return self.told().splitlines()[-1]
 
     def moved(self) -> None:
-        """Return when it is further than now."""
+        """Return when it has applied more than now."""
         before = self.position()
 
         def is_further() -> bool:
@@ -71,7 +71,7 @@ class Applying:
 
 
 def checksums(server: MariaDb, database: str) -> dict[str, str | None]:
-    """Of each table its checksum, and its definition."""
+    """The checksum and the definition of each table."""
     names = server.sql(
         f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{database}' "
         "AND TABLE_TYPE = 'BASE TABLE' ORDER BY 1"
@@ -86,7 +86,7 @@ def checksums(server: MariaDb, database: str) -> dict[str, str | None]:
 
 
 def checksum(server: MariaDb, database: str, name: str, quoted: str) -> str | None:
-    """CHECKSUM TABLE; where there are virtual columns, for which it differs between equal tables, one of the rows."""
+    """CHECKSUM TABLE, which differs between equal tables if they have virtual columns; then a checksum of the rows."""
     columns = server.sql(
         "SELECT COLUMN_NAME, EXTRA LIKE '%VIRTUAL%' FROM information_schema.COLUMNS "
         f"WHERE TABLE_SCHEMA = '{database}' AND TABLE_NAME = {literal(name)} ORDER BY ORDINAL_POSITION"

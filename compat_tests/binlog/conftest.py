@@ -13,7 +13,7 @@ from compat_tests.binlog.mariadb import MariaDb, install, missing
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data with which each of them begins."""
+    """The data with which each server begins."""
     if reason := missing():
         pytest.skip(reason)
     data = tmp_path_factory.mktemp("installed") / "data"
@@ -33,7 +33,7 @@ def mariadb(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def target(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    """Another one, into which changes are applied."""
+    """A second server, to which changes are applied."""
     server = MariaDb(tmp_path_factory.mktemp("target"), installed, innodb_flush_log_at_trx_commit="0", server_id="78")
     server.start()
     yield server
@@ -43,7 +43,7 @@ def target(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def own_mariadb(installed: Path, tmp_path: Path) -> Iterator[MariaDb]:
-    """One that a test may ill-treat."""
+    """A server for one test, which may freeze or kill it."""
     server = MariaDb(tmp_path / "mariadb", installed)
     server.start()
     server.prepare()

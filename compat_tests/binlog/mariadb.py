@@ -1,4 +1,4 @@
-"""A MariaDB server of the test's own, on loopback."""
+"""A MariaDB server for tests, on loopback."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ USER, PASSWORD = "repl", "it's \\ secret"
 
 
 class MariaDb:
-    """Started by `start`, ended by `stop` or `kill`; the same data and port each time.
+    """`start` starts it, `stop` or `kill` ends it; data and port stay the same.
 
-    `installed` is a folder that `install` has made: its copy is where the server's data begins.
+    `installed` is a folder that `install` has made; the server begins with a copy of it.
     """
 
     def __init__(self, folder: Path, installed: Path, **settings: str) -> None:
@@ -44,7 +44,7 @@ class MariaDb:
 
     @property
     def url(self) -> str:
-        """Of the user who may read the binary log; the password is in MYSQL_PWD."""
+        """The URL of the user who may read the binary log; the password is in MYSQL_PWD."""
         return f"mysql://{USER}@127.0.0.1:{self.port}"
 
     def source(self, user: str = "root", password: str = "") -> Source:
@@ -56,7 +56,7 @@ class MariaDb:
     def start(self) -> None:
         data, own = self.data, self.folder / "tmp"
         own.mkdir(exist_ok=True)
-        # A server that starts removes the temporary tables in this folder: in one for all, those of the others, too.
+        # A server that starts removes all temporary tables in this folder, so each server needs a folder of its own.
         environment = {**os.environ, "TMPDIR": str(own)}
         if not data.exists():
             shutil.copytree(self.installed, data)
@@ -115,7 +115,7 @@ class MariaDb:
         self._process.send_signal(signal.SIGCONT)
 
     def sql(self, *statements: str) -> list[Row]:
-        """Run statements on one connection, as root; the rows of the last one."""
+        """Run statements on one connection, as root; returns the rows of the last one."""
         return trio.run(self._run, statements)
 
     async def _run(self, statements: tuple[str, ...]) -> list[Row]:
@@ -129,7 +129,7 @@ class MariaDb:
         return await connect(self.source())
 
     def prepare(self) -> None:
-        """The user who reads the binary log."""
+        """Create the user who reads the binary log."""
         password = PASSWORD.replace("\\", "\\\\").replace("'", "''")
         rights = "REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR, LOCK TABLES, SELECT"
         self.sql(
@@ -143,7 +143,7 @@ def _user() -> str:
 
 
 def install(data: Path) -> None:
-    """Make the data of a server that has never run. It takes longer than to start one."""
+    """Make the data of a new server. This takes longer than the start of a server."""
     command = ["mariadb-install-db", "--no-defaults", f"--user={_user()}", f"--datadir={data}"]
     command += ["--auth-root-authentication-method=normal", "--skip-test-db", f"--innodb-log-file-size={LOG_FILE_SIZE}"]
     environment = {**os.environ, "TMPDIR": str(data.parent)}
@@ -152,7 +152,7 @@ def install(data: Path) -> None:
 
 
 def missing() -> str | None:
-    """Why there is no MariaDB here."""
+    """Why MariaDB is missing; None if it is there."""
     for name in ("mariadbd", "mariadb-install-db"):
         if shutil.which(name) is None:
             return f"{name} is not installed: apt-get install mariadb-server-core"

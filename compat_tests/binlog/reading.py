@@ -1,4 +1,4 @@
-"""The changes that a server's binary log has, without a broker."""
+"""The changes in a server's binary log, read without a broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def place_of(server: MariaDb) -> Place:
 
 
 def items(server: MariaDb, place: Place) -> list[Item]:
-    """All from a place to the end as it is now."""
+    """All items from a position to the current end."""
     end = place_of(server)
 
     async def follow() -> list[Item]:
@@ -56,7 +56,7 @@ def changes(server: MariaDb, place: Place) -> list[Change]:
 
 
 def shape(found: list[Item]) -> list[str]:
-    """What kind of items there are, in one word each."""
+    """The kinds of the items, one word each."""
     names = {Begin: "begin", Statement: "statement", End: "end"}
     kinds = {23: "insert", 24: "update", 25: "delete"}
     return [kinds[item.kind] if isinstance(item, Change) else names[type(item)] for item in found]

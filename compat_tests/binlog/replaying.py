@@ -1,4 +1,4 @@
-"""What a consumer has that replays the messages of tables, and what the server has."""
+"""The rows of a consumer that replays the messages of tables, and the rows of the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = Counter[tuple[str, ...]]
 
 
 def replayed(messages: Iterable[dict[str, Any]]) -> dict[str, Rows]:
-    """The rows of each table after `tdsql` messages. Each insert is of a new row, each other change of one there is."""
+    """The rows of each table after `tdsql` messages. Asserts that each update and delete finds its row."""
     found: dict[str, Rows] = {}
     for each in messages:
         rows = found.setdefault(each["table"], Counter())
@@ -34,7 +34,7 @@ def replayed(messages: Iterable[dict[str, Any]]) -> dict[str, Rows]:
 
 
 def rows_of(server: MariaDb, database: str, table: str) -> Rows:
-    """The rows that a table has, as literals."""
+    """The rows of a table, as literals."""
 
     async def ask() -> Rows:
         asked = Server(server.reader(), 4242, any_metadata=True)

@@ -1,4 +1,4 @@
-"""`barnabas connect binlog` in a process of its own, and what stands in its topics."""
+"""`barnabas connect binlog` in a process of its own, and the messages of its topics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Subscriber:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log)
 
     def reading(self) -> None:
-        """Return when it reads."""
+        """Return when it reads the binary log."""
 
         def is_reading() -> bool:
             assert self.process is not None
@@ -60,7 +60,7 @@ class Subscriber:
         return self.process.wait(END_SECONDS)
 
     def ended(self) -> str:
-        """What it says when it ends by itself, with status 1."""
+        """Wait until it ends by itself with status 1; returns its error."""
         assert self.process is not None
         assert self.process.wait(END_SECONDS) == 1
         return self.told().splitlines()[-1]
@@ -72,11 +72,11 @@ class Subscriber:
         try:
             with Cluster(self.broker) as cluster:
                 return positions(cluster).get(self.name)
-        except RefusedError:  # the first reader has not made their topic yet
+        except RefusedError:  # the first reader has not created the topic yet
             return None
 
     def wait_for(self, gtids: str) -> None:
-        """Return when it has written all up to a GTID position."""
+        """Return when it has written all changes up to a GTID position."""
 
         def is_there() -> bool:
             assert self.process is None or self.process.poll() is None, self.told()[-1000:]
@@ -87,7 +87,7 @@ class Subscriber:
 
 
 def messages(broker: str, topic: str) -> list[dict[str, Any]]:
-    """What a read_committed consumer sees of a topic, partition by partition, as JSON."""
+    """The messages that a read_committed consumer sees in a topic, partition by partition, as JSON."""
     return [json.loads(value) for value in values(broker, topic) if value is not None]
 
 

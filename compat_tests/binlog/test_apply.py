@@ -1,4 +1,4 @@
-"""A subscription, applied to another server: in the end both have the same, whoever dies; and nothing else is run."""
+"""A subscription, applied to another server: both end with the same rows, whichever process dies; no other SQL runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from compat_tests.waiting import until
 
 
 def typed(server: MariaDb, database: str) -> None:
-    """A table of each type, with and without a primary key; each row is changed, and some are deleted."""
+    """Statements for a table of each type, with and without a primary key; all rows change, and some are deleted."""
     kinds = list(dict.fromkeys(kind for kind, _ in ROWS))
     made = [f"USE {database}"]
     for number, kind in enumerate(kinds):
@@ -53,7 +53,7 @@ def typed(server: MariaDb, database: str) -> None:
 
 
 def shop(server: MariaDb, database: str) -> None:
-    """Tables with foreign keys, the child's name before the parent's, and statements between rows."""
+    """Statements for tables with foreign keys, the child's name before the parent's, with DDL between rows."""
     server.sql(
         f"USE {database}",
         "CREATE TABLE `par``ent's` (id INT PRIMARY KEY, v TEXT)",
@@ -146,7 +146,7 @@ def test_topics_of_tables_are_applied_in_all_formats(
 def test_members_with_the_same_text_are_told_apart(
     tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server
 ) -> None:
-    """An empty member is not seen in the text of a SET; without strict mode members may be the same to a collation."""
+    """The text of a SET does not show an empty member; without strict mode, a collation may treat members as equal."""
     kinds = {"s": ("SET('a','','b')", range(8)), "e": ("ENUM('a','A','')", range(1, 4))}
     options = ("--topic-per", "server", "--prefix", "members")
     subscriber = subscribed(tmp_path, mariadb, server, "members", *options)
@@ -172,7 +172,7 @@ def test_members_with_the_same_text_are_told_apart(
 def killed(
     tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server, database: str, *, rows: int, kills: int
 ) -> None:
-    """Statements and rows, applied by a process that dies at random moments, again and again."""
+    """Check that statements and rows are applied correctly by a process that is killed at random moments."""
     subscriber = subscribed(tmp_path, mariadb, server, database, "--topic-per", "server", "--prefix", database)
     mariadb.sql(f"CREATE DATABASE {database}")
     shop(mariadb, database)
@@ -197,7 +197,7 @@ def killed(
     for _ in range(kills):
         applying.start("--until-end")
         applying.moved()
-        threading.Event().wait(chance.uniform(0, 0.3))  # where it is killed is up to chance
+        threading.Event().wait(chance.uniform(0, 0.3))  # the moment of the kill is random
         applying.kill()
     applying.to_the_end()
     expected = checksums(mariadb, database)
@@ -215,7 +215,7 @@ def test_twenty_kills_while_applying(tmp_path: Path, mariadb: MariaDb, target: M
 
 
 def written(server: Server, topic: str, *values: dict[str, object], headers: bool = False) -> None:
-    """What a stranger writes."""
+    """Write messages as another producer would."""
     with Cluster(server.address) as cluster:
         marks = (("barnabas.snapshot", b"true"),) if headers else ()
         records = [Record(None, json.dumps(value).encode(), 0, marks) for value in values]
@@ -240,7 +240,7 @@ def test_a_stranger_s_messages_end_it_and_what_was_before_them_stays(
         "the row is there already": row("insert", field=["1", "'b'"]),
         "Data too long": row("insert", field=["5", "'too long'"]),
         "the target has no table strange.u": row("insert", table="u", field=["5"]),
-        "is no statement that is run": row("query", sql="SELECT SLEEP(100)"),
+        "is not a statement that is run": row("query", sql="SELECT SLEEP(100)"),
     }
     for number, (reason, message) in enumerate(bad.items()):
         topic = f"strange{number}"
@@ -253,7 +253,7 @@ def test_a_stranger_s_messages_end_it_and_what_was_before_them_stays(
         assert re.search(reason, told)
         assert f"{topic}-0, " in told
         kept = target.sql("SELECT id, v FROM strange.t")
-        assert kept in ([("1", "a")], [])  # of its own transaction or none: never the third
+        assert kept in ([("1", "a")], [])  # the rows of its transaction, or none; never the third one
         assert re.search(reason, applying.refused())
 
 
@@ -289,7 +289,7 @@ def test_statements_in_a_topic_of_several_partitions_and_lost_records_end_it(
         asked = DeleteRecordsRequest([DeleteRecordsTopic("parts", [DeleteRecordsPartition(0, 2)])], 5000)
         told = cluster.any(asked, DeleteRecordsResponse)
         assert told.topics[0].partitions[0].error_code == 0
-        assert "what was between is deleted" in applying.refused()
+        assert "the records in between are deleted" in applying.refused()
     written(server, "parts", row("query", db="parts", sql="DROP TABLE t"))
     other = Applying(tmp_path, target, server.address, "others", "--topic", "parts", "--ddl")
     assert "a topic of several partitions" in other.refused()

@@ -1,4 +1,4 @@
-"""A broker that is down, frozen or full, while the server goes on: the reader waits, nothing is lost or twice."""
+"""A broker that is down, frozen or full while the server goes on: the reader waits, and no row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from compat_tests.broker_process import Barnabas
 from compat_tests.waiting import until
 
 ROWS, ROW_BYTES = 160, 500_000
-#: Far less than what waits.
+#: Far less than the data that waits.
 MOST_BYTES = 48 << 20
 
 
 def memory(subscriber: Subscriber, what: str) -> int:
-    """Of its process, now (VmRSS) or at its peak (VmHWM)."""
+    """The memory of its process, now (VmRSS) or at its peak (VmHWM)."""
     assert subscriber.process is not None
     told = Path(f"/proc/{subscriber.process.pid}/status").read_text()
     found = re.search(rf"{what}:\s+(\d+) kB", told)
@@ -89,7 +89,7 @@ def test_a_reader_stays_small_while_the_broker_is_down_and_while_it_is_frozen(
 
 @pytest.fixture
 def small_broker(tmp_path: Path) -> Iterator[Barnabas]:
-    """One whose disk a test can fill."""
+    """A broker whose disk a test can fill."""
     broker = Barnabas(tmp_path / "small")
     if why := small_disk.mount(broker.data_dir, 64):
         pytest.skip(f"no small file system can be mounted: {why}")

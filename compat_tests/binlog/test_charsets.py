@@ -1,4 +1,4 @@
-"""Python's idea of each character set is the server's, wherever a text is given as a text."""
+"""Python's codec for each character set agrees with the server, for all texts that are written as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHARSETS = [charset for charset in CODECS if not charset.startswith(("utf", "uc
 
 
 def characters(charset: str) -> list[tuple[bytes, str]]:
-    """Each character of one to three bytes that is given as a text."""
+    """Each character of one to three bytes that is written as text."""
     decode = decoder(charset)
     sequences = [bytes([first]) for first in range(256)]
     if charset in _WIDE:

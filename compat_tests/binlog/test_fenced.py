@@ -1,4 +1,4 @@
-"""Who takes a subscription over while the one before has a transaction open writes at once, to a real broker."""
+"""A process that takes over a subscription writes at once, though its predecessor left a transaction open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def out(number: int) -> Out:
 
 
 def leave_open(sink: Sink) -> None:
-    """Write to all partitions, without an end."""
+    """Write to all partitions, and leave the transaction open."""
     producer, cluster = sink._producer, sink._cluster
     assert producer is not None
     assert cluster is not None

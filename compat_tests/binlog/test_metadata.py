@@ -1,4 +1,4 @@
-"""Rows from before an ALTER TABLE have the columns of then, or end the subscription; those of now only on demand."""
+"""Rows from before an ALTER TABLE get the old columns or end the subscription; they get new ones only on request."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ ALTERED = {
 
 @pytest.fixture(scope="module")
 def altered(tmp_path_factory: pytest.TempPathFactory, mariadb: MariaDb, server: Server) -> dict[str, str]:
-    """What a reader that takes the columns of now says of rows from before each statement."""
+    """The output of a reader that uses the current columns for rows from before each statement."""
     folder = tmp_path_factory.mktemp("altered")
     found = {}
     for number, (name, (columns, statement)) in enumerate(ALTERED.items()):
@@ -150,7 +150,7 @@ def altered(tmp_path_factory: pytest.TempPathFactory, mariadb: MariaDb, server: 
 def test_what_a_table_map_says_is_compared_with_the_columns_of_now(altered: dict[str, str], name: str) -> None:
     told = altered[name]
     assert "was another one than" in told or "had 2 columns, and has 3 now" in told
-    assert f"run {FULL} on the server, and begin anew" in told
+    assert f"run {FULL} on the server, and start again" in told
 
 
 CHANGES = [

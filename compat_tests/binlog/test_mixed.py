@@ -1,6 +1,6 @@
-"""A mixed load for a long time, followed into a topic and out of it again: in the end both servers have the same.
+"""A long mixed load goes into a topic and from it to a second server: in the end both servers have the same rows.
 
-`BARNABAS_MIXED_MINUTES` says how long the slow one is.
+`BARNABAS_MIXED_MINUTES` is the duration of the slow test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TABLES = (
     "CREATE TABLE events (at TIMESTAMP(3) NULL, what JSON, size FLOAT)",
     "CREATE TABLE blobs (k VARBINARY(16) PRIMARY KEY, v LONGBLOB)",
 )
-#: A statement that is wrong by itself; any other error comes of what the other writers do.
+#: The error of a statement with wrong syntax; the other writers may cause any other error.
 _WRONG = 1064
 
 
@@ -67,7 +67,7 @@ def statements(chance: random.Random) -> list[str]:
 
 @contextmanager
 def load(server: MariaDb, database: str, writers: int) -> Iterator[list[BaseException]]:
-    """Writers, until this is left; and what has ended one of them."""
+    """A block during which writers run; gives the errors that ended writers."""
     stop = threading.Event()
     failed: list[BaseException] = []
 

@@ -1,7 +1,7 @@
-"""Every type of column behind and in front of every other one: what a table map lists of one shifts no other.
+"""Every type of column before and after every other one: a table map's metadata of one column does not shift another.
 
-The columns of a table stand in a ring, each so many places behind the one before. Their number is a prime, so over all
-distances each type has each other one behind it.
+The types form a ring; in a table of distance D, each column's type is D places after the one before. The number of
+types is prime, so over all distances each type is followed by each other one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_prime(number: int) -> bool:
 
 
 def kinds() -> dict[str, tuple[str, str]]:
-    """Types, as many as a prime number, with two values of each, which may be the same."""
+    """A prime number of types, with two values of each, which may be equal."""
     found = {kind: [value for of, value in ROWS if of == kind] for kind in dict.fromkeys(kind for kind, _ in ROWS)}
     chosen = {kind: (of[0], of[-1]) for kind, of in found.items() if kind not in _LARGE}
     count = next(number for number in itertools.count(len(chosen)) if is_prime(number))
@@ -40,7 +40,7 @@ KINDS = kinds()
 
 
 def ring(distance: int) -> list[str]:
-    """The types in another order."""
+    """The types in the order of a distance."""
     names = list(KINDS)
     return [names[number * distance % len(names)] for number in range(len(names))]
 
@@ -62,7 +62,7 @@ def statements(distance: int) -> list[str]:
 
 
 def expected(mariadb: MariaDb, database: str) -> dict[str, list[str]]:
-    """Of each type the literals of its values, as they are selected, in another table for each."""
+    """The literals of each type's values, as a SELECT returns them from a table for each type."""
 
     async def ask() -> dict[str, list[str]]:
         found = {}
@@ -80,7 +80,7 @@ def expected(mariadb: MariaDb, database: str) -> dict[str, list[str]]:
 
 
 def images(literals: dict[str, list[str]], distance: int) -> list[tuple[int, list[list[str]]]]:
-    """What the statements of a table are to come as."""
+    """The expected events of a table's statements."""
     first, second = ([literals[kind][each] for kind in ring(distance)] for each in (0, 1))
     half = [value if number % 2 else "NULL" for number, value in enumerate(second)]
     one, changed, two = ["1", *first], ["1", *second], ["2", *half]
@@ -102,7 +102,7 @@ def test_every_type_beside_every_other(mariadb: MariaDb, metadata: str) -> None:
     place = place_of(mariadb)
     mariadb.sql(*SESSION, f"USE {database}", *(each for distance in distances for each in statements(distance)))
     literals = expected(mariadb, database)
-    unknown = {kind for kind in KINDS if "😀" in kind and metadata != "FULL"}  # not in the server's own tables
+    unknown = {kind for kind in KINDS if "😀" in kind and metadata != "FULL"}  # not for the server's tables
     literals |= {kind: ["*", "*"] for kind in unknown}
     found: dict[str, list[tuple[int, list[list[str]]]]] = {}
     for change in changes(mariadb, place):

@@ -1,4 +1,4 @@
-"""One partition with the order of the server's transactions, over all tables, while several writers write."""
+"""One partition has the order of the server's transactions over all tables, while several writers write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITERS, TRANSFERS = 4, 60
 
 
 def transfers(server: MariaDb, writer: int) -> None:
-    """Each takes from an account of one database, gives to one of the other, and notes both in a table without key."""
+    """Transactions that move money between accounts of two databases, and note both in a table without a key."""
 
     async def run() -> None:
         async with await server.session() as session:
@@ -46,7 +46,7 @@ def test_one_partition_has_the_transactions_of_all_tables_in_their_order(
             f"CREATE DATABASE {name}", table, f"USE {name}", "INSERT INTO account SELECT seq, 1 FROM seq_0_to_6"
         )
     mariadb.sql("CREATE TABLE order_a.notes (writer INT, number INT)")
-    with Cluster(server.address) as cluster:  # that the topic has several partitions already changes nothing
+    with Cluster(server.address) as cluster:  # it makes no difference that the topic has several partitions
         assert create_topic(cluster, "ordered", {}, partitions=3).error_code == 0
     options = ("--tables", "order_*.*", "--topic-per", "server", "--prefix", "ordered", "--order", "transaction")
     subscriber = Subscriber(tmp_path, mariadb, server.address, "ordered", *options)

@@ -1,4 +1,4 @@
-"""Messages that are larger than their topic takes: they end the subscription, come in parts, or are cut."""
+"""Messages that are larger than their topic allows: they end the subscription, are split, or are cut."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def subscription(tmp_path: Path, mariadb: MariaDb, server: Server, database: str
 
 
 def records(broker: str, topic: str) -> list[Record]:
-    """What a read_committed consumer sees of a topic of one partition."""
+    """The records that a read_committed consumer sees in a topic of one partition."""
     with Cluster(broker) as cluster:
         reader = Reader(cluster, topic, committed_only=True)
         start, end = (list_offsets(cluster, [topic_0 := (topic, 0)], at)[topic_0] for at in (EARLIEST, LATEST))
@@ -67,7 +67,7 @@ def test_large_rows_come_in_parts_and_are_joined_whoever_is_killed(
     applying.kill()
     mariadb.sql("USE parted", "DELETE FROM t LIMIT 10")
     subscriber.wait_for(place_of(mariadb).gtids)
-    with Cluster(server.address) as cluster:  # the reader knows another bound by now
+    with Cluster(server.address) as cluster:  # the reader knows the new limit
         set_topic_config(cluster, "parted", {"max.message.bytes": str(SMALL // 2)})
     mariadb.sql("USE parted", large.format(16, 16), "DELETE FROM t WHERE id BETWEEN 14 AND 15")
     subscriber.wait_for(place_of(mariadb).gtids)
@@ -110,7 +110,7 @@ def test_large_rows_are_cut_and_marked_and_not_applied(
     assert all(each["field"][1].startswith("'it\\'sit") for each in found[:1])
     applying = Applying(tmp_path, target, server.address, "cut", "--topic", "cut", "--ddl")
     assert (
-        "has only the beginning of field 2 of 25002 characters: subscribe anew with --oversize split"
+        "has only the beginning of field 2 of 25002 characters: subscribe again with --oversize split"
         in applying.refused()
     )
 

@@ -1,4 +1,4 @@
-"""What a binary log says of transactions, whatever made them."""
+"""The transactions of a binary log, from all kinds of statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that change their names while they are copied: each is copied once, and followed under the name it has."""
+"""Tables that are renamed while they are copied: each is copied once, and followed under its current name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from compat_tests.binlog.subscriber import Subscriber
 from compat_tests.broker_process import Server
 from compat_tests.waiting import until
 
-#: Each as long as several chunks; one without a primary key, and one without transactions.
+#: Each has several chunks; one has no primary key, and one no transactions.
 TABLES = {
     "b": "id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(500)",
     "d": "id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(500), w INT",
@@ -38,7 +38,7 @@ NO_SUCH_TABLE = 1146
 
 @contextmanager
 def renaming(server: MariaDb, *statements: str) -> Iterator[None]:
-    """Run statements again and again, until this is left."""
+    """A block during which statements run in a loop."""
     stop = threading.Event()
 
     async def go() -> None:
@@ -80,7 +80,7 @@ def test_no_table_is_overlooked_while_it_is_renamed(mariadb: MariaDb) -> None:
 
 
 def change(server: MariaDb, database: str, chance: random.Random) -> None:
-    """Rename some tables, swap two, make one; and write to all that there are."""
+    """Rename some tables, swap two, make one, and write to all existing ones."""
     there = {str(row[0]) for row in server.sql(f"SHOW TABLES IN {database}")}
     for _ in range(chance.randrange(1, 5)):
         before, behind = chance.choice(sorted(there)), chance.choice(NAMES)
@@ -108,7 +108,7 @@ def change(server: MariaDb, database: str, chance: random.Random) -> None:
 
 
 def renamed(tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server, seed: int, *, rows: int) -> bool:
-    """A snapshot that is killed again and again, with other names each time. Whether it came to its end."""
+    """Kill a snapshot several times, and rename tables each time; returns whether the snapshot finished."""
     database, chance = f"renamed{seed}", random.Random(seed)
     mariadb.sql(*SESSION, f"CREATE DATABASE {database}", f"USE {database}")
     for table, columns in TABLES.items():
@@ -135,7 +135,7 @@ def renamed(tmp_path: Path, mariadb: MariaDb, target: MariaDb, server: Server, s
     try:
         subscriber.reading()
     except AssertionError:
-        assert "of which a part was copied: begin anew" in subscriber.ended()
+        assert "of which a part was copied: start again" in subscriber.ended()
         return False
     subscriber.wait_for(place)
     assert subscriber.stop() == 0

@@ -1,4 +1,4 @@
-"""The MariaDB of the tests: servers that run beside each other leave each other alone."""
+"""The MariaDB servers of the tests do not disturb each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot, then the log: what a consumer replays is what the server has, whoever writes or dies meanwhile."""
+"""A snapshot, then the log: a consumer that replays them has the server's rows, whoever writes or dies meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from compat_tests.binlog.subscriber import Subscriber, messages
 from compat_tests.broker_process import Server
 from compat_tests.waiting import until
 
-#: A table for each way in which rows are ordered and found again.
+#: A table for each way of ordering rows and finding them again.
 TABLES = {
     "a_number": "id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200)",
     "b_texts": "v VARCHAR(200), k ENUM('z','a','m'), t VARCHAR(30) COLLATE utf8mb4_general_ci, PRIMARY KEY (k, t)",
@@ -57,7 +57,7 @@ def fill(server: MariaDb, database: str, rows: int) -> None:
 
 @contextmanager
 def writers(server: MariaDb, database: str, seed: int) -> Iterator[None]:
-    """Change rows of all tables, until this is left."""
+    """A block during which writers change rows of all tables."""
     stop = threading.Event()
     failed: list[BaseException] = []
 
@@ -91,7 +91,7 @@ def writers(server: MariaDb, database: str, seed: int) -> Iterator[None]:
 
 
 def compare(server: MariaDb, broker: str, database: str) -> None:
-    """The topics of the tables, replayed, are the tables."""
+    """Check that the replayed topics of the tables have the tables' rows."""
     for table in TABLES:
         found = replayed(messages(broker, f"{database}.{table}")).get(table, Counter())
         assert found == rows_of(server, database, table), table
@@ -122,7 +122,7 @@ def crash(tmp_path: Path, mariadb: MariaDb, server: Server, database: str, *, ro
         for _ in range(kills):
             before = subscriber.position()
             until(lambda: subscriber.position() not in (None, before), "something is written")  # noqa: B023
-            threading.Event().wait(chance.uniform(0, 0.2))  # where it is killed is up to chance
+            threading.Event().wait(chance.uniform(0, 0.2))  # the moment of the kill is random
             subscriber.kill()
             subscriber.start()
         subscriber.reading()
@@ -184,7 +184,7 @@ VALUES = {
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_the_server_tells_what_is_behind_a_row(mariadb: MariaDb, kind: str) -> None:
-    """A copy goes on behind any row, and no row is on both sides, whatever the primary key is."""
+    """A copy can continue after any row, and no row is on both sides, for every kind of primary key."""
     values = VALUES.get(kind.partition("(")[0].partition(" ")[0], ["0", "1", "1.25", "7", "1.1", "10000"])
     mariadb.sql(
         *SESSION,

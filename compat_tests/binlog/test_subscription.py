@@ -1,4 +1,4 @@
-"""A subscription, with a real server and a real broker: exactly once, whoever dies; and what ends it, in one line."""
+"""A subscription, with a real server and a real broker: exactly once, whichever process dies; errors are one line."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.produce import Batch, produce
-from barnabas.connect.binlog.reports import TOPIC, Report, reports, tell
+from barnabas.connect.binlog.reports import reports, tell
 from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.subscription_reports import TOPIC, Report
 from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import place_of
 from compat_tests.binlog.subscriber import Subscriber, messages, values
@@ -76,7 +77,7 @@ def test_each_table_has_a_topic_with_its_changes_by_primary_key(
 
 
 def test_the_status_tells_the_last_error_and_what_it_is_doing(tmp_path: Path, mariadb: MariaDb, server: Server) -> None:
-    """While it reads, and after it has ended with a reason."""
+    """While the subscription reads, and after it has ended with an error."""
     subscriber = Subscriber(tmp_path, mariadb, server.address, "told", "--prefix", "told")
     subscriber.start()
     subscriber.reading()
@@ -94,7 +95,7 @@ def test_the_status_tells_the_last_error_and_what_it_is_doing(tmp_path: Path, ma
     until(lambda: (told := report()) is not None and "nope" in told.error, "the error is told")
     subscriber.kill()
     found = report()
-    with Cluster(server.address) as cluster:  # a stranger's records
+    with Cluster(server.address) as cluster:  # records of another producer
         for number in range(50):
             tell(cluster, f"stranger {number}", found or Report(state="READING", at=0))
         produce(cluster, [Batch(TOPIC, 0, build_batch([Record(b"told", b"x" * 500_000)]))])
@@ -179,7 +180,7 @@ def test_masked_columns_are_in_no_message(tmp_path: Path, mariadb: MariaDb, serv
 
 
 def work(server: MariaDb, database: str, rows: int) -> None:
-    """One large transaction, and many small ones before and after it."""
+    """Write one large transaction, with many small ones before and after it."""
     for number in range(30):
         server.sql(f"USE {database}", f"INSERT INTO orders(name) VALUES ('before {number}')")
     server.sql(
@@ -192,7 +193,7 @@ def work(server: MariaDb, database: str, rows: int) -> None:
 
 
 def crash(tmp_path: Path, mariadb: MariaDb, server: Server, database: str, rows: int, kills: int, seed: int) -> None:
-    """A reader that is killed at random moments writes what one that is left alone writes."""
+    """Check that a reader that is killed at random moments writes the same as one that is not."""
     shop(mariadb, database)
     options = ("--tables", f"{database}.*", "--partitions", "2")
     killed = Subscriber(tmp_path, mariadb, server.address, f"k-{database}", *options, "--prefix", f"k-{database}")
@@ -289,13 +290,13 @@ def test_what_was_purged_ends_the_reader(tmp_path: Path, own_mariadb: MariaDb, s
     own_mariadb.sql("INSERT INTO purged.orders(name) VALUES ('kept')")
     file = place_of(own_mariadb).file
 
-    def is_purged() -> bool:  # not as long as the server has not noticed that the reader is gone
+    def is_purged() -> bool:  # the server may take a while to notice that the reader is gone
         own_mariadb.sql(f"PURGE BINARY LOGS TO '{file}'")
         return len(own_mariadb.sql("SHOW BINARY LOGS")) == 1
 
     until(is_purged, "the old files are gone")
     subscriber.start()
-    assert "begin anew with --start now" in subscriber.ended()
+    assert "start again with --start now" in subscriber.ended()
 
 
 def test_wrong_passwords_missing_privileges_and_wrong_settings(

@@ -1,4 +1,4 @@
-"""A server that freezes, one that is asked over TLS and with ed25519, and transactions in two parts (XA)."""
+"""A server that freezes, a server with TLS and ed25519 logins, and transactions in two parts (XA)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compat_tests.binlog.subscriber import Subscriber, messages
 from compat_tests.broker_process import Server
 from compat_tests.waiting import until
 
-#: Where MariaDB's plugins are.
+#: The folders of MariaDB's plugins.
 PLUGINS = Path(os.environ.get("BARNABAS_MARIADB_PLUGINS", "/usr/lib/mysql/plugin"))
 
 
@@ -40,7 +40,7 @@ def test_a_frozen_server_is_noticed_and_read_on(tmp_path: Path, own_mariadb: Mar
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A key and a certificate for 127.0.0.1, which is its own authority."""
+    """A key and a self-signed certificate for 127.0.0.1."""
     folder = tmp_path_factory.mktemp("tls")
     key, certificate = folder / "key.pem", folder / "cert.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]

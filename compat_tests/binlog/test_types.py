@@ -1,6 +1,6 @@
-"""Every type of column: the literal that a subscriber reads inserts the identical value again.
+"""Every type of column: the literal that a subscriber reads, inserted again, gives the identical value.
 
-docs/binlog-types.md is the table of what was found; BARNABAS_RENEW_TYPES=1 writes it anew.
+docs/binlog-types.md has the table of the results; BARNABAS_RENEW_TYPES=1 writes it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compat_tests.binlog.mariadb import MariaDb
 from compat_tests.binlog.reading import changes, place_of
 from compat_tests.tools import ROOT
 
-#: Type of a column: values as SQL.
+#: Each type of a column, and values as SQL.
 TYPES = {
     "TINYINT": ["-128", "0", "127"],
     "TINYINT UNSIGNED": ["255", "128"],
@@ -154,7 +154,7 @@ came back identical, and shows one: as it was written, as `tdsql` has it, and as
 
 
 def table_of(found: dict[int, tuple[str, str]]) -> str:
-    """What docs/binlog-types.md has, of the literal and the JSON of each value by its number in ROWS."""
+    """The table of docs/binlog-types.md, from the literal and the JSON of each value by its number in ROWS."""
     lines = []
     for kind in dict.fromkeys(kind for kind, _ in ROWS):
         mine = [(value, *found[number]) for number, (of, value) in enumerate(ROWS) if of == kind]
@@ -170,7 +170,7 @@ def _short(text: str) -> str:
 
 
 def selected(mariadb: MariaDb, database: str, number: int) -> list[tuple[str, list[str]]]:
-    """The rows of a table by their keys, as a snapshot reads them."""
+    """The rows of a table by key, as a snapshot reads them."""
 
     async def ask() -> list[tuple[str, list[str]]]:
         asked = Server(mariadb.reader(), 4242, any_metadata=True)
@@ -222,7 +222,7 @@ def test_the_literals_of_all_types_insert_the_same_values(mariadb: MariaDb, comp
             assert [column.name for column in change.layout.columns] == ["id", "v", "w"]
             assert change.layout.key == (0,)
     copied = {key: literals for number in range(len(kinds)) for key, literals in selected(mariadb, database, number)}
-    for row, literals in copied.items():  # the server's own tables have no character of four bytes
+    for row, literals in copied.items():  # the server's own tables do not take characters of four bytes
         if metadata == "FULL" or "😀" not in ROWS[int(row)][0]:
             assert literals == logged[row]
     if metadata == "FULL":
@@ -250,7 +250,7 @@ OLD = "SET GLOBAL mysql56_temporal_format = "
 
 @pytest.mark.parametrize("fraction", ["", "(6)"])
 def test_times_in_the_format_of_mariadb_5_3_come_unless_they_have_a_fraction(mariadb: MariaDb, fraction: str) -> None:
-    """A DATETIME(6) of then has as many bytes as one without a fraction, and no table map tells them apart."""
+    """A DATETIME(6) of that format is as long as one without a fraction, and no table map distinguishes them."""
     mariadb.sql(
         "SET GLOBAL binlog_row_metadata = FULL", "CREATE DATABASE IF NOT EXISTS old", "DROP TABLE IF EXISTS old.t"
     )

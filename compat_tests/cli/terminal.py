@@ -1,4 +1,4 @@
-"""A command on a terminal of its own: what it shows is read, and keys are pressed."""
+"""A command on a terminal of its own: tests read its output and press keys."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import Self
 from compat_tests.tools import ROOT
 from compat_tests.waiting import DEADLINE
 
-#: How prompt_toolkit begins a prompt: it wants to know what is pasted.
+#: The beginning of each prompt of prompt_toolkit: it turns bracketed paste on.
 _PROMPTED = b"\x1b[?2004h"
 _STEERING = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>()][0-9A-Za-z]?)")
 
 
 class Terminal:
-    """A running command. `shown` is all that it wrote, without what steers the terminal."""
+    """A running command. `shown` is its output without the control sequences of the terminal."""
 
     def __init__(
         self, command: list[str], variables: Mapping[str, str], *, lines: int = 40, columns: int = 120
@@ -58,29 +58,29 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """The text so far."""
+        """The output so far."""
         return _STEERING.sub(b"", self.raw).decode(errors="replace").replace("\r", "")
 
     def press(self, keys: str) -> None:
-        """Type."""
+        """Type keys."""
         os.write(self._master, keys.encode())
 
     def ask(self, keys: str) -> None:
-        """Type at the next prompt, once it is there: keys that come sooner are not the prompt's."""
+        """Type at the next prompt, once it is shown: earlier keys would not reach the prompt."""
         self._wait(lambda: self.raw.count(_PROMPTED) > self._prompts, "a prompt")
         self._prompts = self.raw.count(_PROMPTED)
         self._seen = len(self.shown)
         self.press(keys)
 
     def until(self, wanted: str) -> str:
-        """What is shown since the last time, up to and with a text, which must come."""
+        """Wait for a text; returns the output since the last call, up to and including the text."""
         self._wait(lambda: wanted in self.shown[self._seen :], repr(wanted))
         end = self.shown.index(wanted, self._seen) + len(wanted)
         text, self._seen = self.shown[self._seen : end], end
         return text
 
     def ended(self) -> int:
-        """The exit status, once the command has ended."""
+        """Wait until the command has ended; returns its exit status."""
         self._wait(lambda: self._is_over, "its end")
         return self.process.wait(DEADLINE)
 
@@ -93,7 +93,7 @@ class Terminal:
             if ready:
                 try:
                     self.raw += os.read(self._master, 1 << 16)
-                except OSError:  # nobody has the other side any more
+                except OSError:  # no process has the other side open
                     self._is_over = True
 
 
@@ -102,5 +102,5 @@ def _take_terminal() -> None:
 
 
 def state_of(folder: Path) -> dict[str, str]:
-    """Variables with which a command keeps its history in a folder."""
+    """Environment variables that make a command keep its history in a folder."""
     return {"XDG_STATE_HOME": str(folder)}

@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "barnabas"]
 
 
 def run(*words: str, stdin: bytes = b"", status: int = 0) -> str:
-    """Run a sub-command; gives its output, of both streams if it is to fail."""
+    """Run a sub-command; returns its standard output, and standard error too if the command must fail."""
     done = subprocess.run(
         [*COMMAND, *words],
         input=stdin,
@@ -74,7 +74,7 @@ def test_lines_of_an_open_pipe_are_sent_as_they_come(server: Server) -> None:
         for text in ("one", "two"):
             child.stdin.write(f"{text}\n".encode())
             child.stdin.flush()
-            # It waits for a record, and the pipe is still open: without the record there is no end.
+            # The command waits for a record, and the pipe stays open: it ends only after the record.
             assert run("consume", "piped", "--offset", str(0 if text == "one" else 1), "-n", "1", *at) == f"{text}\n"
         child.stdin.close()
         assert child.wait(30) == 0
@@ -108,7 +108,7 @@ def test_log_dump_shows_and_checks_a_segment(server: Server, tmp_path: Path) -> 
     assert "batch 0..1" in shown
     assert "crc ok" in shown
     assert "value 'two'" in shown
-    content = bytearray(segment.read_bytes().rstrip(b"\0") + b"\0")  # the last record ends in its number of headers
+    content = bytearray(segment.read_bytes().rstrip(b"\0") + b"\0")  # the last byte counts headers
     reserved = tmp_path / segment.name
     reserved.write_bytes(content + bytes(500))
     assert f"room for more  position {len(content)}  bytes 500" in run("log", "dump", str(reserved))
@@ -158,7 +158,7 @@ def test_a_schema_that_is_none_is_refused(server: Server) -> None:
 
 @contextmanager
 def consuming(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A consumer that an interrupt ends, also where the tests run in the background of a shell, which ignores it."""
+    """A consumer that an interrupt ends, even if a shell runs the tests in the background and ignores interrupts."""
     consumer = subprocess.Popen(
         [*COMMAND, "consume", *words],
         stdout=subprocess.PIPE,
@@ -235,7 +235,7 @@ def test_version() -> None:
 
 
 def refused(*words: str) -> str:
-    """The one line with which serve refuses to start."""
+    """The one line of error with which serve refuses to start."""
     shown = run("serve", *words, status=1)
     (line,) = [text for text in shown.splitlines() if text.startswith("barnabas:")]
     return line

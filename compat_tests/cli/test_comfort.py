@@ -1,4 +1,4 @@
-"""What the commands do for people: figures, JSON, a look before a reset, the last records, whom to ask."""
+"""What the commands offer to people: figures, JSON, a preview of a reset, the last records, a choice of broker."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_records_go_out_and_in_as_json(server: Server) -> None:
 
 @pytest.mark.parametrize("native", [True, False])
 def test_many_lines_go_in_and_out_as_they_are(server: Server, native: bool) -> None:
-    """With the module in C, and record by record."""
+    """Both ways are tested: the module in C, and one record at a time."""
     at = ("-b", server.address)
     topic = f"many-{native}"
     text = b"".join(b"line %d of many\n" % number for number in range(30_000)) + b"\n\nlast one without an end"

@@ -1,4 +1,4 @@
-"""`barnabas serve` for tests of any language: a folder and a port of its own, and a file that says when it is ready."""
+"""`barnabas serve` for tests in any language: its own folder and port, and a file that says when it is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`barnabas connect influx` as Telegraf and a shell use it: over HTTP, and from standard input."""
+"""`barnabas connect influx` as Telegraf uses it, over HTTP, and as a shell uses it, from standard input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest.importorskip("h11")
 
 @contextmanager
 def gateway(server: Server, *words: str, token: str = "") -> Iterator[str]:
-    """A gateway in a process of its own; gives its address."""
+    """Start a gateway in a process of its own; returns its address."""
     process = subprocess.Popen(
         [*COMMAND, "connect", "influx", "-b", server.address, "--listen", "127.0.0.1:0", *words],
         cwd=ROOT,
@@ -41,7 +41,7 @@ def gateway(server: Server, *words: str, token: str = "") -> Iterator[str]:
 
 
 def post(address: str, body: bytes, **headers: str) -> tuple[int, str]:
-    """Status and error of a write."""
+    """Write; returns the status and the error."""
     try:
         with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=120) as answer:
             return answer.status, ""

@@ -1,4 +1,4 @@
-"""What an operator sees of a broker: log lines that no client can forge, a quiet start, and a clean stop."""
+"""A broker as an operator sees it: log lines that no client can forge, a quiet start, and a clean stop."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def free_port() -> int:
 
 
 class Configured(Barnabas):
-    """Started with a properties file alone, or by another command."""
+    """A broker that is started with only a properties file, or by another command."""
 
     def __init__(self, folder: Path, config: Path | None = None, before: tuple[str, ...] = ()) -> None:
         super().__init__(folder)
@@ -168,13 +168,13 @@ def test_the_settings_that_kafka_comes_with_start_quietly(tmp_path: Path) -> Non
 
 
 def _in_a_terminal() -> None:
-    """A process of its own in the terminal that is its standard input, also where the tests run under nohup."""
+    """Give a new process the terminal of its standard input, and SIGHUP's default action, which nohup removes."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def test_a_closed_terminal_stops_the_broker_cleanly(tmp_path: Path) -> None:
-    """The kernel sends SIGHUP when the terminal goes, and nothing can be written to it from then on."""
+    """The kernel sends SIGHUP when the terminal is closed; from then on, writing to it fails."""
     data_dir, (terminal, inner) = tmp_path / "data", pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "barnabas", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)],

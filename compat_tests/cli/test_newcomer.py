@@ -1,4 +1,4 @@
-"""What a newcomer types wrong, and what strangers' records and names do to the newcomer's terminal: nothing."""
+"""Mistakes of newcomers are errors, and strangers' records and names do not harm a newcomer's terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN = "a\\x1b[2J\\x1b]0;owned\\x07\\r\\u202eb"
 
 
 def on_terminal(*words: str) -> bytes:
-    """What a command writes to a terminal."""
+    """The output of a command that runs on a terminal."""
     master, slave = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, *words],
@@ -41,11 +41,11 @@ def on_terminal(*words: str) -> bytes:
         try:
             while part := os.read(master, 65536):
                 shown += part
-        except OSError:  # the last process that had the terminal has ended
+        except OSError:  # the last process on the terminal has ended
             pass
         os.close(master)
         assert process.wait(60) == 0, shown
-    return shown.replace(b"\r\n", b"\n")  # which the terminal makes of ends of lines
+    return shown.replace(b"\r\n", b"\n")  # the terminal turns each \n into \r\n
 
 
 # --- reading never creates, and mistakes are errors -------------------------------------------------------------------

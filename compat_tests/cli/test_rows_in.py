@@ -1,4 +1,4 @@
-"""INSERT and `barnabas load` as a user types them: what other clients read then, and what becomes of bad input."""
+"""INSERT and `barnabas load` as a user types them: the records that other clients then read, and bad input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 
 def read(server: Server, topic: str, count: int) -> list[tuple[bytes | None, bytes | None, int]]:
-    """Key, value and timestamp of the committed records, partition by partition; there must be `count`."""
+    """Key, value and timestamp of the `count` committed records, partition by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": server.address,
@@ -77,7 +77,7 @@ def test_a_raw_topic_takes_keys_and_values(server: Server) -> None:
         ("VALUES ('x', 1), ('y')", "the row has 1 values, not 2"),
         ("VALUES ('x', 1 + 1)", "expected a literal"),
         ("VALUES ('x', rand())", "expected a literal"),
-        ("VALUES ('x', 01)", "this is no number"),
+        ("VALUES ('x', 01)", "this is not a number"),
         ("VALUES ('x', 1", "the parenthesis is not closed"),
         ("VALUES ('x', 'y' 'z')", "expected a comma"),
         ("(device, device) VALUES ('x', 'y')", "named twice"),
@@ -118,7 +118,7 @@ def test_a_csv_file_makes_its_topic_and_each_row_is_a_record(server: Server, tmp
         row = json.loads(value or b"")
         assert key == row["device"].encode()
         assert timestamp == 1_704_067_200_000 + int(row["at"][17:19]) * 1000
-    # By their keys they are where Kafka's clients would put them.
+    # The records are in the partitions that Kafka's clients would choose for their keys.
     produced = "".join(f"d{i}:x\n" for i in range(50)).encode()
     run("topics", "create", "beside", "--partitions", "3", *at)
     run("produce", "beside", "--key-separator", ":", *at, stdin=produced)
@@ -133,7 +133,7 @@ def test_the_first_line_that_is_no_row_ends_a_load_and_is_told(server: Server) -
     at = ("-b", server.address)
     run("sql", *at, "CREATE TOPIC stops (a BIGINT)")
     told = run("load", "stops", "--format", "csv", *at, stdin=b"a\n1\n2\nx\n4\n", status=1)
-    assert "line 4: 'x' is no BIGINT (column a); what stands before line 4 is in stops" in told
+    assert "line 4: 'x' is not a valid BIGINT (column a); the rows before line 4 are in stops" in told
     assert [value for _, value, _ in read(server, "stops", 2)] == [b'{"a":1}', b'{"a":2}']
     told = run("load", "stops", "--skip-bad", *at, stdin=b'{"a": 5}\nno\n{"a": 6}\n', status=1)
     assert "line 2 left out" in told
@@ -148,7 +148,7 @@ def test_the_first_line_that_is_no_row_ends_a_load_and_is_told(server: Server) -
         (("plain", "--format", "csv"), b"", "the first line names the columns"),
         (("columns", "--format", "csv"), b"a,z\n1,x\n", "the file has a column z, and the topic has not"),
         (("columns", "--schema", "a INT"), b"{}", "leave --schema out"),
-        (("new", "--schema", "a NUMBERS"), b"{}", "NUMBERS is no type"),
+        (("new", "--schema", "a NUMBERS"), b"{}", "NUMBERS is not a type"),
         (("columns", "--resume", "n"), b"{}", "--resume needs a file"),
         (("columns", "no/such/file"), b"", "No such file"),
     ],

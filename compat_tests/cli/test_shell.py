@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
 
 
 def sql(broker: Barnabas, *words: str, stdin: str | None = None, status: int = 0) -> tuple[str, str]:
-    """What a command writes, to standard output and error."""
+    """The output of a command: standard output and standard error."""
     ran = subprocess.run(
         [*COMMAND, "sql", "--server", broker.address, *words], input=stdin, capture_output=True, text=True, cwd=ROOT,
         check=False,
@@ -154,7 +154,7 @@ def test_another_process_answers_a_request(broker: Barnabas) -> None:
     assert done == {"done": True, "rows": 2, "read": 100}
     assert "needs_spark" in asked(request | {"query": "SELECT hash(_key) FROM sensors"})[0]
     assert "no column" in str(asked(request | {"query": "SELECT x FROM sensors"})[0]["error"])
-    assert "no JSON object" in str(asked("{")[0]["error"])
+    assert "not a JSON object" in str(asked("{")[0]["error"])
     assert "unknown field" in str(asked(request | {"more": 1})[0]["error"])
     assert asked(request | {"query": "SELECT x FROM evil", "server": "127.0.0.1:1"})[0].keys() == {"error"}
 
@@ -194,7 +194,7 @@ def test_statements_commands_and_history(broker: Barnabas, tmp_path: Path) -> No
     kept = (tmp_path / "barnabas" / "sql_history").read_text()
     assert "+GROUP BY device ORDER BY 1;" in kept
     with shell(broker, tmp_path) as terminal:
-        terminal.ask("\x1b[A\r")  # up
+        terminal.ask("\x1b[A\r")  # the key "up"
         terminal.until("there is no command")
         terminal.ask("quit\r")
         assert terminal.ended() == 0
@@ -249,7 +249,7 @@ def test_what_is_larger_than_the_screen_goes_through_the_pager(broker: Barnabas,
 def test_names_are_completed(broker: Barnabas, tmp_path: Path) -> None:
     with shell(broker, tmp_path) as terminal:
         terminal.ask("SELECT count(*) FROM sens")
-        terminal.until("topic")  # in the menu
+        terminal.until("topic")  # shown in the menu
         terminal.press("\t;\r")
         terminal.until("100")
         terminal.ask("\x04")

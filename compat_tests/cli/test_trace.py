@@ -21,7 +21,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
 
 
 def urls_of(broker: Barnabas) -> list[str]:
-    """`--url` for each node."""
+    """A `--url` option for each node."""
     found = re.search(r"HTTP is on (.+)", broker.log_file.read_text())
     assert found is not None
     return [word for url in found[1].split(", ") for word in ("--url", url)]
@@ -33,7 +33,7 @@ def test_requests_are_shown_as_they_come(broker: Barnabas, form: tuple[str, ...]
     topic = f"traced{len(form)}"
     words = ["trace", *urls_of(broker), "--topic", topic, "--api", "Produce", "-n", "2", *form]
     with subprocess.Popen([*COMMAND, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        while process.poll() is None:  # it begins to look some time after it has begun
+        while process.poll() is None:  # the command starts looking some time after its start
             run("produce", topic, "-b", broker.address, stdin=b"x\n")
         assert process.stdout is not None
         lines = process.stdout.read().splitlines()

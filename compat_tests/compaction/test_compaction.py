@@ -48,7 +48,7 @@ def create(server: Barnabas, topic: str) -> None:
 
 
 def write(server: Barnabas, topic: str) -> Table:
-    """Every key again and again, under every codec, some deleted; the table that a reader should end with."""
+    """Write every key many times, with every codec, and delete some; returns the table that a reader must end with."""
     table: Table = {}
     for number, codec in enumerate(CODECS):
         producer = Producer(
@@ -123,7 +123,7 @@ def read_by_java(server: Barnabas, topic: str, count: int) -> Table:
 
 
 def cleaned(server: Barnabas, topic: str) -> int:
-    """How far the broker says it has cleaned."""
+    """The offset up to which the broker has cleaned, as it reports it."""
     told = re.findall(rf"log\.cleaned (?:node=\d )?topic={topic} .*to_offset=(\d+)", server.log_file.read_text())
     return int(told[-1]) if told else -1
 
@@ -167,7 +167,7 @@ def test_every_client_ends_with_the_last_values_and_kafka_reads_every_file(serve
 
 
 def check_files(server: Barnabas, topic: str) -> None:
-    """Kafka's tool finds nothing wrong with the segments and their indexes."""
+    """Check that Kafka's tool finds no error in the segments and their indexes."""
     logs = segment_files(server.data_dir, topic, 0)
     dump_with_kafka(logs, dense=False)
     indexes = [str(path.with_suffix(suffix)) for path in logs[:-1] for suffix in (".index", ".timeindex")]
@@ -199,7 +199,7 @@ def test_what_log_clean_refuses(tmp_path: Path) -> None:
     server = Barnabas(tmp_path / "broker")
     done = clean_by_hand(server)
     assert done.returncode == 1
-    assert done.stderr == f"barnabas: {server.data_dir} is no data directory: it has no whole meta.properties\n"
+    assert done.stderr == f"barnabas: {server.data_dir} is not a data directory: it has no whole meta.properties\n"
     with server:
         admin = AdminClient({"bootstrap.servers": server.address})
         admin.create_topics([NewTopic("plain", 1)])["plain"].result(30)

@@ -111,7 +111,7 @@ class ConfluentDriver(Driver):
                 group_id="unused",
                 enable_auto_commit=False,
                 auto_offset_reset="error",
-                fetch_wait_max_ms=50,  # close() waits for the fetch that is under way
+                fetch_wait_max_ms=50,  # close() waits for the fetch in flight
             )
         )
         try:
@@ -165,7 +165,7 @@ class ConfluentDriver(Driver):
 
     @functools.cached_property
     def _admin(self) -> AdminClient:
-        return AdminClient(self._settings())  # it must live as long as its futures
+        return AdminClient(self._settings())  # the client must live as long as its futures
 
     def create_topic(self, topic: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
         _result(self._admin.create_topics([NewTopic(topic, partitions, 1, config=configs or {})]))
@@ -209,7 +209,7 @@ def _take(consumer: Consumer, count: int) -> list[Record]:
 
 
 def _result(futures: dict[Any, Future[Any]]) -> Any:
-    """The result of the one thing that was asked for. Raises Refused."""
+    """The result of a request about one resource. Raises Refused."""
     (future,) = futures.values()
     try:
         return future.result(DEADLINE)

@@ -28,11 +28,11 @@ _KEY = "element-6066-11e4-a52e-4f735466cecf"
 
 
 class BrowserError(Exception):
-    """What the browser refuses, or a script that fails in it."""
+    """A request that the browser refuses, or a script that fails in it."""
 
 
 class Browser:
-    """One window. Closed at the end of the block, with its process."""
+    """One window. The end of the block closes it and its process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -84,11 +84,11 @@ class Browser:
         self._ask("POST", "/url", {"url": url})
 
     def run(self, script: str, *args: object) -> Any:
-        """The value of an expression of JavaScript in the page; `arguments` are what is given."""
+        """The value of a JavaScript expression in the page; `arguments` has the given values."""
         return self._ask("POST", "/execute/sync", {"script": f"return ({script});", "args": list(args)})
 
     def until(self, condition: str, *args: object) -> None:
-        """Return when an expression holds in the page. Raises AssertionError, with what the page shows."""
+        """Return when an expression is true in the page. Raises AssertionError, with the page's text."""
         try:
             until(lambda: self.run(condition, *args), condition)
         except AssertionError as error:
@@ -99,7 +99,7 @@ class Browser:
         self.until("document.querySelector(arguments[1])?.innerText.includes(arguments[0])", text, where)
 
     def text(self) -> str:
-        """What the page shows."""
+        """The text of the page."""
         return str(self.run("document.body.innerText"))
 
     def _find(self, selector: str) -> str:
@@ -107,18 +107,18 @@ class Browser:
         return str(found[_KEY])
 
     def click(self, selector: str) -> None:
-        """Click what a selector finds first, when it is there."""
+        """Click the first element of a selector, once it exists."""
         self.until("document.querySelector(arguments[0])", selector)
         self._ask("POST", f"/element/{self._find(selector)}/click")
 
     def click_text(self, text: str, selector: str = "button, a") -> None:
-        """Click the element that says this, when it is there."""
+        """Click the element with this text, once it exists."""
         found = "[...document.querySelectorAll(arguments[1])].find(e => e.textContent.trim() === arguments[0])"
         self.until(found, text, selector)
         self.run(f"{found}.click()", text, selector)
 
     def fill(self, selector: str, text: str) -> None:
-        """Type into a field, in place of what it has."""
+        """Type into a field, in place of its old text."""
         self.until("document.querySelector(arguments[0])", selector)
         element = self._find(selector)
         self._ask("POST", f"/element/{element}/clear")
@@ -132,19 +132,19 @@ class Browser:
         self._ask("POST", "/execute/sync", {"script": set_value + tell, "args": [selector, value]})
 
     def keys(self, text: str) -> None:
-        """Press keys, wherever the focus is."""
+        """Press keys in the focused element."""
         actions = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
         self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
 
     def complaints(self) -> list[str]:
-        """What the browser has logged of errors since it was asked last: scripts that fail, what the policy forbids."""
+        """The errors in the browser's log since the last call: failed scripts, and violations of the content policy."""
         logged = self._ask("POST", "/se/log", {"type": "browser"})
         return [each["message"] for each in logged if each["level"] in ("SEVERE", "WARNING")]
 
     def resize(self, width: int, height: int) -> None:
-        """Give the window a size."""
+        """Set the window's size."""
         self._ask("POST", "/window/rect", {"width": width, "height": height})
 
     def screenshot(self, file: Path) -> None:
-        """A picture of what is to be seen."""
+        """A picture of the visible page."""
         file.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))

@@ -14,7 +14,7 @@ from compat_tests.tools import missing
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, which a broker keeps over its restart."""
+    """A free port, which a broker keeps over its restart."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

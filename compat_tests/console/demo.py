@@ -1,4 +1,4 @@
-"""A broker with something to show: topics of a small shop, groups that read them, a query topic."""
+"""Sample data for a broker: topics of a small shop, groups that read them, a query topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def create(address: str, *topics: NewTopic) -> None:
 
 
 def fill(address: str, orders: int = 400) -> None:
-    """Topics with records."""
+    """Fill topics with records."""
     create(
         address,
         NewTopic("orders", 6, 1),
@@ -62,14 +62,14 @@ def fill(address: str, orders: int = 400) -> None:
 
 
 def commit(address: str, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """Committed offsets of a group without members."""
+    """Commit offsets of a group without members."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, p, offset) for p, offset in offsets.items()], asynchronous=False)
     consumer.close()
 
 
 def member(address: str, group: str, topic: str) -> Consumer:
-    """A member of a group that has its partitions. The caller closes it."""
+    """A member of a group, once it has its partitions. The caller closes it."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest"})
     assigned: list[object] = []
     consumer.subscribe([topic], on_assign=lambda _, parts: assigned.extend(parts))
@@ -80,7 +80,7 @@ def member(address: str, group: str, topic: str) -> Consumer:
 
 
 def allow_read(address: str, principal: str, topic: str) -> None:
-    """An ACL that lets somebody read a topic."""
+    """Add an ACL that lets a user read a topic."""
     kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
     acl = AclBinding(kind, topic, pattern, principal, "*", AclOperation.READ, AclPermissionType.ALLOW)
     admin = AdminClient({"bootstrap.servers": address})
@@ -89,7 +89,7 @@ def allow_read(address: str, principal: str, topic: str) -> None:
 
 
 def fill_more(address: str) -> None:
-    """Some further orders."""
+    """Write some more orders."""
     producer = Producer({"bootstrap.servers": address})
     for number in range(random.randint(20, 90)):
         producer.produce("orders", json.dumps({"id": 20_000 + number, "paid": False}), str(number))
@@ -97,7 +97,7 @@ def fill_more(address: str) -> None:
 
 
 def queries(address: str) -> None:
-    """Query topics over each other."""
+    """Make query topics over each other."""
     for name, query in {
         "orders-large": "SELECT _key, _value FROM orders WHERE _key > '10100'",
         "orders-first": "SELECT _key, _value FROM `orders-large` WHERE _offset < 40",

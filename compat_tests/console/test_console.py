@@ -1,4 +1,4 @@
-"""The console as somebody uses it: in a browser, with real clients beside it, and with records that mean it harm."""
+"""The console as a user sees it: in a browser, with real clients beside it, and with hostile records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TITLE = "document.querySelector('h1')?.textContent"
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """A broker with something to show. No test takes any of it away."""
+    """A broker with sample data. No test deletes any of it."""
     with Shown(tmp_path_factory.mktemp("shop")) as broker:
         demo.fill(broker.address)
         demo.commit(broker.address, "billing", "orders", dict.fromkeys(range(6), 20))
@@ -40,9 +40,9 @@ def test_every_view_has_an_address_and_no_script_fails(shop: Shown, browser: Bro
         "topics/orders/settings?filter=retention": ("orders", "retention.ms"),
         "topics/orders/groups": ("orders", "billing"),
         "groups": ("Consumer groups", "billing"),
-        "groups/billing": ("billing", "Nobody is in this group"),
+        "groups/billing": ("billing", "The group has no members"),
         "queries": ("Queries & streams", "There are no query topics"),
-        "transactions": ("Transactions", "No transactional producer"),
+        "transactions": ("Transactions", "no transactional producers"),
         "access": ("Users & ACLs", "not enforced"),
         "settings?filter=http": ("Settings", "barnabas.http.console.writes"),
     }
@@ -144,7 +144,7 @@ def test_a_group_is_moved_after_a_preview(shop: Shown, browser: Browser) -> None
     browser.click_text("Preview", "dialog button")
     browser.until_text("Nothing has been changed yet", "dialog")
     browser.click_text("Reset", "dialog button")
-    browser.until_text("goes on at other offsets", "#notes")
+    browser.until_text("continues at other offsets", "#notes")
     browser.until(
         "[...document.querySelectorAll('section:last-of-type tbody tr')].every(r => r.cells[2].innerText === '0')"
     )
@@ -190,7 +190,7 @@ def test_the_page_outlives_its_broker(tmp_path: Path, browser: Browser) -> None:
         broker.start()
         browser.until("document.querySelector('#banner').hidden")
         browser.until_text("kept", "#main")
-        # The token of the session is a new one: a change must go.
+        # The session has a new token after the restart: a change must succeed.
         browser.click_text("kept")
         browser.click_text("Produce a record")
         browser.fill("dialog textarea[aria-label='Value']", "after")
@@ -259,12 +259,12 @@ def test_ten_thousand_topics_are_a_page(tmp_path: Path, browser: Browser) -> Non
         browser.click_text("Records", "th button")
         browser.until_text("1–50 of 10,000")
         browser.fill("[data-search]", "topic-09999")
-        browser.until_text("1 in all")
+        browser.until_text("1 in total")
         browser.open(f"{broker.url}#/overview")
         browser.until_text("10,000", ".tile")
 
 
-#: Where the pictures of the docs are taken: the place, what must be there, and what is clicked.
+#: The pictures of the docs: the page's address, the condition to wait for, and the element to click.
 PICTURES = {
     "messages": (
         "#/topics/orders/messages?search=%24.customer.city+%3D+%22Oslo%22&limit=25",
@@ -276,12 +276,12 @@ PICTURES = {
     "group": ("#/groups/billing", "document.querySelectorAll('section:last-of-type tbody tr').length === 6", None),
     "overview": ("#/overview", "document.querySelector('.tile')", None),
 }
-#: Those that are taken in the dark.
+#: The pictures with the dark theme.
 DARK = {"messages"}
 
 
 def test_the_pictures_of_the_docs(shop: Shown, browser: Browser, pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    """`--screenshots` writes them to docs/console/; without it, that they can be made is all that is looked at."""
+    """`--screenshots` writes them to docs/console/; without it, the test only checks that they can be made."""
     is_kept = pytestconfig.getoption("--screenshots")
     folder = Path(__file__).parents[2] / "docs" / "console" if is_kept else tmp_path
     folder.mkdir(exist_ok=True)
@@ -294,7 +294,7 @@ def test_the_pictures_of_the_docs(shop: Shown, browser: Browser, pytestconfig: p
         browser.until(condition)
         if click:
             browser.click(click)
-        if is_kept and name in ("group", "overview"):  # a line of some samples, while something happens
+        if is_kept and name in ("group", "overview"):  # so that the chart has some samples, with activity
             line = "document.querySelector('.chart .line').getAttribute('d').split('L').length > 8"
             while not browser.run(line):
                 demo.fill_more(shop.address)

@@ -1,7 +1,7 @@
 """A broker that kills itself at a named system call: `dying_broker OP WORD NUMBER WHEN -- DIR PORT KEY=VALUE...`.
 
-OP is a call of `storage.io.Io`, WORD stands in the path that it is about, NUMBER says at which such call, and WHEN is
-`before`, `after`, or (of a write) `torn`.
+OP is a call of `storage.io.Io`, WORD is a part of the path of its file, NUMBER counts such calls from 1, and WHEN is
+`before`, `after`, or (for a write) `torn`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.wire.aliases import BytesLike
 
 
 class DyingIo(Io):
-    """The real calls, except for one."""
+    """The real calls; at the chosen one the process kills itself."""
 
     def __init__(self, operation: str, word: str, number: int, when: str) -> None:
         self.operation, self.word, self.left, self.when = operation, word, number, when
@@ -78,7 +78,7 @@ class DyingIo(Io):
 
 
 async def serve(data_dir: str, port: str, overrides: list[str], io: Io) -> None:
-    """Run the broker until it dies, or is asked to stop."""
+    """Run the broker until it dies or is stopped."""
     node = Node(load_config(None, data_dir, [f"127.0.0.1:{port}"], overrides), io=io)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)

@@ -1,4 +1,4 @@
-"""What lies in a data directory, read with nothing but the format: no storage code has a say in it."""
+"""The content of a data directory, read by its documented format, without the code of `storage`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from compat_tests.tools import BRIEF_JVM, KAFKA_JARS
 
 
 def segment_files(data_dir: Path, topic: str, partition: int) -> list[Path]:
-    """The logs of a partition, oldest first."""
+    """The log segments of a partition, oldest first."""
     return sorted((data_dir / f"{topic}-{partition}").glob("*.log"))
 
 
 def records_of(data_dir: Path, topic: str, partition: int, *, dense: bool = True) -> list[Record]:
-    """Every record of a partition. Asserts that each segment is whole batches with good CRCs, offsets without a gap.
+    """Every record of a partition. Asserts that segments have whole batches, good CRCs, and offsets without gaps.
 
-    Where records may be missing inside the batches (`dense=False`), the batches still follow one another, from where
-    the first segment begins.
+    With `dense=False`, records may be missing inside batches; the batches still follow one another, from the first
+    segment's base offset.
     """
     found: list[Record] = []
     paths = segment_files(data_dir, topic, partition)
@@ -41,7 +41,7 @@ def records_of(data_dir: Path, topic: str, partition: int, *, dense: bool = True
 
 
 def dump_with_kafka(files: list[Path], *, dense: bool = True) -> str:
-    """What Kafka's own tool says of segments. Asserts that it finds nothing wrong, except for gaps unless `dense`."""
+    """The output of Kafka's own tool about segments. Asserts that it finds no error but gaps, and with `dense` none."""
     done = subprocess.run(
         [
             "java",
@@ -61,7 +61,7 @@ def dump_with_kafka(files: list[Path], *, dense: bool = True) -> str:
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    # It begins each file at offset -1, and calls the first batch of all but the first segment non-consecutive.
+    # The tool begins each file at offset -1, and calls the first batch of each later segment non-consecutive.
     gaps = [r"\n\s+\d+ is followed by"] if dense else []
     for complaint in ("Exception", "mismatch", "isvalid: false", "invalid bytes", *gaps):
         assert not re.search(complaint, said), said[-4000:]

@@ -1,4 +1,4 @@
-"""The broker is killed again and again while clients work: what it acknowledged is kept, once and in order."""
+"""The broker is killed many times while clients work: each acknowledged record is kept, once and in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compat_tests.waiting import until
 
 TOPIC = "crash"
 PARTITIONS = 3
-# Small segments, so that many kills land inside a roll, and zeros behind some of them.
+# Segments are small, so that many kills hit a roll, and some segments end with reserved zeros.
 SETTINGS = {
     "log.segment.bytes": "12000",
     "log.index.interval.bytes": "500",
@@ -28,10 +28,10 @@ SETTINGS = {
 
 
 class Victim(Barnabas):
-    """A broker that also dies while it starts."""
+    """A broker that is also killed while it starts."""
 
     def die_while_starting(self, after: float) -> None:
-        """Start, and kill before anybody has been told that it is ready, or just then."""
+        """Start, and kill before the broker says that it is ready, or at that moment."""
         self.ready = False
         with self.log_file.open("a") as log:
             process = subprocess.Popen(self.command(), env=self.environment(), stdout=log, stderr=log, text=True)
@@ -50,7 +50,7 @@ def comes_back_or_fails(reader: Reader, records: int, resumed: int) -> bool:
 
 
 def kill_again_and_again(server: Victim, work: list[Work], writers: list[Writer], kills: int, seed: int) -> None:
-    """Kill at seeded moments, each after some more records were acknowledged; every fifth time also at the start."""
+    """Kill at seeded moments, each after more records were acknowledged; every fifth time also during the start."""
     moments = random.Random(seed)
     for number in range(kills):
         for writer in writers:
@@ -67,7 +67,7 @@ def kill_again_and_again(server: Victim, work: list[Work], writers: list[Writer]
 
 
 def check_logs(server: Victim, writers: list[Writer]) -> int:
-    """Every acknowledged record lies where it was said to lie, once and in order; the number of records."""
+    """Check that each acknowledged record is at its offset, once and in order; returns the number of records."""
     total = 0
     for partition in range(PARTITIONS):
         records = records_of(server.data_dir, TOPIC, partition)

@@ -1,4 +1,4 @@
-"""Five thousand clients that say nothing cost little, and the others are served."""
+"""Five thousand idle connections cost little, and other clients are served."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_idle_connections_are_cheap(tmp_path: Path) -> None:
             idle: list[Client] = []
             for _ in range(COUNT):
                 idle.append(await connect(server.port))
-            await idle[-1].ask(MetadataRequest(topics=[]))  # so all have been accepted
+            await idle[-1].ask(MetadataRequest(topics=[]))  # so all connections are accepted
             grown = int(process.memory_info().rss) - before
             assert (await client.produce("t", batch_of(b"x"))).error_code == 0
             for each in (idle[0], idle[COUNT // 2]):
@@ -59,7 +59,7 @@ def test_idle_connections_are_cheap(tmp_path: Path) -> None:
 
 
 class FewDescriptors(Barnabas):
-    """A broker that may have 300 files and sockets open."""
+    """A broker with a limit of 300 open files and sockets."""
 
     def command(self) -> list[str]:
         return ["sh", "-c", 'ulimit -n 300; exec "$@"', "sh", *super().command()]

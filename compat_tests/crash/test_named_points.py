@@ -1,4 +1,4 @@
-"""The broker dies inside one named step; the next start finds it done or not done, and all that was promised."""
+"""The broker dies inside one named step. The next start finds it done or not done, and all acknowledged records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ POINTS = [
 
 
 class Dying(Barnabas):
-    """A broker that dies at a point."""
+    """A broker that dies at one of `POINTS`."""
 
     point: tuple[str, str, int, str] | None = None
 
@@ -74,7 +74,7 @@ async def before(client: Client, promises: Promises) -> None:
 
 
 async def keep(client: Client, promises: Promises, number: int) -> None:
-    """One record of an idempotent producer, of which four fill a segment."""
+    """Write one record of an idempotent producer; four of them fill a segment."""
     value = b"%d:" % number + b"." * 500
     data = batch_of(value, producer_id=900, producer_epoch=0, base_sequence=number)
     answer = await client.produce("kept", data)
@@ -83,7 +83,7 @@ async def keep(client: Client, promises: Promises, number: int) -> None:
 
 
 async def live(port: int, promises: Promises) -> None:
-    """Do everything that has a named point in it, until the connection breaks."""
+    """Do all operations that have a named point, until the connection breaks."""
     with contextlib.suppress(Closed, OSError, trio.BrokenResourceError):
         async with await connect(port) as client:
             await client.create_topic("new", 3)
@@ -101,7 +101,7 @@ async def live(port: int, promises: Promises) -> None:
 async def after(port: int, promises: Promises) -> None:
     async with await connect(port) as client:
         count = len(promises.kept)
-        # The producer repeats what it had no answer for, and goes on.
+        # The producer repeats the unanswered batch, and goes on.
         value = b"%d:" % count + b"." * 500
         data = batch_of(value, producer_id=900, producer_epoch=0, base_sequence=count)
         answer = await client.produce("kept", data)

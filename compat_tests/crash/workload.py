@@ -1,4 +1,4 @@
-"""Producers and consumers that go on while the broker dies and comes back, and note what they were promised."""
+"""Producers and consumers that go on while the broker dies and comes back, and note what was acknowledged."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from compat_tests.waiting import changed
 
-Place = tuple[int, int]  # partition, number of the record there
-# Below a segment of the test, so that rolls happen every few batches.
+Place = tuple[int, int]  # partition, number of the record in it
+# Smaller than the tests' segments, so that a segment rolls every few batches.
 BATCH_BYTES = 3000
 
 
 class Work(ABC):
-    """A thread that works until it is told to stop. What goes wrong in it is the test's to see."""
+    """A thread that works until it is told to stop. The test checks its failures."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -42,12 +42,12 @@ class Work(ABC):
         """Work until `_stop` is set."""
 
     def where(self) -> str:
-        """What it has failed with, or where it is now."""
+        """The error that it failed with, or its current place in the code."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         return "\n".join([*self.failures, *(traceback.format_stack(frame) if frame is not None else ())])
 
     def finish(self, deadline: float = 120) -> None:
-        """Stop, and wait for what is under way."""
+        """Stop, and wait for the work in flight."""
         self._stop.set()
         self._thread.join(deadline)
         if self._thread.is_alive():
@@ -55,7 +55,7 @@ class Work(ABC):
 
 
 class Writer(Work):
-    """A producer with acks=all and idempotence. `acked` has the offset of every record that was acknowledged."""
+    """A producer with acks=all and idempotence. `acked` has the offset of every acknowledged record."""
 
     IN_FLIGHT = 200
 
@@ -167,10 +167,10 @@ class AiokafkaWriter(Writer):
 
 
 class Reader(Work):
-    """A consumer of a group that commits what it has read, and now and then leaves and comes back.
+    """A consumer of a group that commits what it has read, and sometimes leaves and comes back.
 
-    On coming back it must be given the record at its last commit: at one that was acknowledged, or at one that was
-    sent after it and whose answer was lost.
+    When it comes back, its first record must be at its last commit: the last acknowledged one, or a later one whose
+    answer was lost.
     """
 
     def __init__(self, address: str, topic: str, group: str) -> None:

@@ -1,4 +1,4 @@
-"""Bits of a log flip while the broker is down: each client reads all but the damaged batch, unaided."""
+"""Bits of a log flip while the broker is down: each client reads all but the damaged batch, without help."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLIENTS: list[type[Driver]] = [
 ]
 BATCHES, EACH, DAMAGED = 40, 10, 7
 LENGTH_AT = 8
-#: What is damaged: the byte in its batch, and the bits that flip.
+#: Each damage: the position of the byte in its batch, and the bits that flip.
 DAMAGES = {
     "a payload": (HEADER_SIZE + 20_000, 0x10),
     "a length that grows": (LENGTH_AT + 2, 0x10),

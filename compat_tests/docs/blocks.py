@@ -1,7 +1,7 @@
 """The fenced blocks of the project's pages, in Markdown as GitHub and MyST read it.
 
-The first word behind a fence is the block's language. Further words are attributes for the tests: a `text numbers`
-shows output in which each number may be another one.
+The first word after a fence is the block's language. Further words are attributes for the tests: in a `text numbers`
+block, each number stands for any number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from compat_tests.tools import ROOT
 
-#: What a block may be written in: `text` is output, a picture or a grammar.
+#: The languages of blocks: `text` is output, a picture or a grammar.
 LANGUAGES = ("sh", "sql", "python", "java", "js", "go", "yaml", "properties", "json", "text")
 #: Directives of MyST that hold code: a plain fence shows the same, on GitHub too.
 _CODE_DIRECTIVE = re.compile(r"\{(code|code-block|sourcecode|code-cell|prompt|parsed-literal)\}")
@@ -26,7 +26,7 @@ _SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `section` is the heading of the second level that it stands under, `heading` the nearest one."""
+    """A fenced block: `section` is the heading of the second level above it, `heading` the nearest heading."""
 
     page: str
     line: int
@@ -35,7 +35,7 @@ class Block:
     language: str
     attributes: tuple[str, ...]
     text: str
-    adjoins: bool  # nothing but empty lines stands between the block before and this one
+    adjoins: bool  # only empty lines are between the previous block and this one
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -43,7 +43,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its blocks, its headings of the second level, and what stands in `code` within its sentences."""
+    """A page: its blocks, its headings of the second level, and the `code` within its sentences."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -64,7 +64,7 @@ def pages() -> dict[str, Page]:
 
 
 def blocks() -> list[Block]:
-    """Those of all pages."""
+    """The blocks of all pages."""
     return [block for page in pages().values() for block in page.blocks]
 
 
@@ -109,7 +109,7 @@ def _until(fence: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 
 
 def _spans(prose: list[str]) -> Iterator[tuple[int, str]]:
-    """What stands in `code`, with its line; a span may go on in the next line of its paragraph."""
+    """The texts in `code`, with their lines; a span may continue on the next line of its paragraph."""
     text = "\n".join(prose)
     for paragraph in re.finditer(r"(?:.+\n?)+", text):
         for match in _SPAN.finditer(paragraph[0]):

@@ -1,4 +1,4 @@
-"""Whether a `barnabas` command that a page only names is one that the parser knows. It is not run."""
+"""Whether the parser knows a `barnabas` command that a page only names. The command is not run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import shlex
 
 from barnabas.scripts.cli import parser
 
-#: What a page writes for words that its reader chooses: PLACE, FILE, ..., a|b.
+#: The placeholders of a page for words that its reader chooses: PLACE, FILE, ..., a|b.
 _CHOSEN = re.compile(r"[A-Z][A-Z_-]*|\.\.\.|.*\|.*|TOPIC.*")
 
 
 def mistake(command: str) -> str:
-    """The first word of a command, or of its synopsis, that has no place there; "" if there is none."""
+    """The first wrong word of a command, or of its synopsis; "" if all are right."""
     try:
         words = shlex.split(command.replace("[", " ").replace("]", " "), comments=True)
     except ValueError as error:
         return str(error)
-    if words[1:2] == ["__complete"]:  # what shells ask with, in place of a command
+    if words[1:2] == ["__complete"]:  # the word with which shells ask for completions
         return ""
     reached = _parser()
     wanted = 0

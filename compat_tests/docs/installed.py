@@ -1,6 +1,6 @@
-"""`pip install` as the pages have it: nothing is installed, but what is named must be here, extras and all.
+"""A stand-in for `pip install` on the pages: it installs nothing; the packages and extras must be installed already.
 
-That a wheel can be built and installed is what `compat_tests/packaging` tests.
+`compat_tests/packaging` tests that a wheel can be built and installed.
 """
 
 from __future__ import annotations

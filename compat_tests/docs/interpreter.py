@@ -10,7 +10,7 @@ from typing import Any
 
 
 def pieces(descriptor: int) -> Iterator[str]:
-    """What was asked for, each ended by a NUL."""
+    """The pieces of the input, each ended by a NUL."""
     rest = b""
     while part := os.read(descriptor, 65536):
         *whole, rest = (rest + part).split(b"\0")

@@ -1,7 +1,8 @@
-"""The machine on which a page's reader types: a folder of its own, with the commands on its path.
+"""The machine on which a page's reader types: a folder for the page, with the commands on its path.
 
-A page speaks of ports and folders that a test cannot have. Here a port is a free one, `/var/lib/barnabas` and the like
-are folders inside, and other hosts are this one. `Machine.here` rewrites a text so; nothing else of a block changes.
+A page names ports and folders that a test cannot use. Here each port becomes a free one, folders such as
+`/var/lib/barnabas` are inside the page's folder, and other hosts become this one. `Machine.here` rewrites a text in
+this way; the rest of a block does not change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from compat_tests.docs.session import Bash, Python
 from compat_tests.java import tools
 from compat_tests.tools import ROOT, missing
 
-#: The broker, its TLS listener; or a broker of three nodes, whose ports follow each other.
+#: The broker and its TLS listener, or a broker of three nodes, which have consecutive ports.
 BROKERS = ("9092", "9093", "9094")
 #: HTTP; InfluxDB's writers; MariaDBs; ZooKeeper.
 OTHERS = ("9644", "8086", "3306", "3307", "33061", "2181")
@@ -42,7 +43,7 @@ KAFKAS_TOOLS = {
     "kafka-topics": tools.TOPICS,
     "kafka-transactions": tools.TRANSACTIONS,
 }
-#: What a command needs beyond the project, by the word that names it.
+#: The tools that a command needs besides the project, by the pattern of a command.
 _NEEDED = {
     re.compile(r"\bkcat\b"): "kcat",
     re.compile(r"\bkafka-[a-z-]+(\.sh)? --"): "java",
@@ -51,12 +52,12 @@ _NEEDED = {
 }
 
 
-#: Without these nothing of a page can be run: it goes on with what they have made.
+#: Without these tools no block of a page can run: later blocks use their results.
 _FIRST_OF_ALL = ("mariadb", "openssl")
 
 
 def _free_ports() -> list[int]:
-    """One for each of `PORTS`."""
+    """A free port for each of `PORTS`."""
     while True:
         first, others = following_free_ports(len(BROKERS)), free_ports(len(OTHERS))
         found = [*range(first, first + len(BROKERS)), *others]
@@ -65,7 +66,7 @@ def _free_ports() -> list[int]:
 
 
 class Machine:
-    """A folder that is like a checkout in which `make setup-all` has run, as far as commands see it."""
+    """A folder that looks to commands like a checkout in which `make setup-all` has run."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -85,7 +86,7 @@ class Machine:
         self._command("barnabas", f'exec {sys.executable} -m barnabas "$@"')
         self._command("python", f'exec {sys.executable} "$@"')
         self._command("pip", f'exec {sys.executable} -m compat_tests.docs.installed "$@"')
-        # Each target must be there; what `run` does is done here, and that all is set up the tests stand on.
+        # Each target must exist. Only `run` is carried out: the tests need an installed checkout anyway.
         make = f'make=$({shutil.which("make") or "make"} -s -n -C {shlex.quote(str(ROOT))} "$@") || exit'
         self._command("make", f'{make}\n[ "$1" != run ] || exec $(echo "$make" | tail -n 1)')
         for name, main in KAFKAS_TOOLS.items():
@@ -98,7 +99,7 @@ class Machine:
         file.chmod(0o755)
 
     def environment(self) -> Mapping[str, str]:
-        """Of all that runs here; PORT_9092 is the port that is meant by 9092."""
+        """The environment of all commands; PORT_9092 is the port that stands for 9092."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
         return {
             **kept,
@@ -117,11 +118,11 @@ class Machine:
         listen = f"127.0.0.1:{self.ports['9092']}"
         text = _SERVES_AT_THE_DEFAULT.sub(f"barnabas serve --listen {listen}", text)
         text = re.sub(r"\bmake run\b", f"make run ARGS='--listen {listen}'", text)
-        text = re.sub(r"^barnabas sql$", "barnabas sql <<< 'SHOW TOPICS;'", text)  # there is nobody who types
+        text = re.sub(r"^barnabas sql$", "barnabas sql <<< 'SHOW TOPICS;'", text)  # no user types at a prompt
         return re.sub(r"\bbarnabas trace\b", f"barnabas trace --url http://127.0.0.1:{self.ports['9644']}", text)
 
     def there(self, text: str) -> str:
-        """What was shown here, with the folders of the page."""
+        """An output of this machine, with the folders of the page."""
         return text.replace(f"{self.root}/", "/")
 
     @property
@@ -135,13 +136,13 @@ class Machine:
     def python(self) -> Python:
         """The page's Python."""
         if self._python is None:
-            # A program of a user's own starts Spark with the archive of its classes, too.
+            # A user's own program also starts Spark with the archive of its classes.
             spark = {"SPARK_SUBMIT_OPTS": options(brief=True)}
             self._python = Python(self.home, {**self.environment(), **spark})
         return self._python
 
     def close(self) -> None:
-        """End all that runs here."""
+        """End all sessions and their processes."""
         for session in (self._python, self._bash):
             if session is not None:
                 session.close()
@@ -155,7 +156,7 @@ def lacking(command: str) -> str:
 
 
 def lacking_for(commands: str) -> str:
-    """Why there is no sense in running any of these commands here; "" if there is."""
+    """Why none of these commands can be run on this machine; "" if they can."""
     needed = [tool for pattern, tool in _NEEDED.items() if tool in _FIRST_OF_ALL and pattern.search(commands)]
     return next((reason for tool in needed if (reason := _lacks(tool))), "")
 

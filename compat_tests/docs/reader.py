@@ -1,12 +1,12 @@
-"""A reader who goes through a page from top to bottom and types what stands there, block by block.
+"""A reader that goes through a page from top to bottom and types its commands, block by block.
 
-A command runs to its end with status 0, but for two kinds. One that serves (a broker, a connector) is started, waited
-for until it says that it serves, and stopped at the end of the page, where a broker's status must be 0. One that goes
-on showing what comes (`consume` without an end, `--watch`) is interrupted when it has shown what the page shows, or
-anything where the page shows nothing.
+A command must end with status 0; there are two exceptions. A server (a broker, a connector) is started, the reader
+waits until it is ready, and the end of the page stops it; its status must then be 0. A command that follows new data
+(`consume` without an end, `--watch`) is interrupted when it has printed the page's output, or any output if the page
+shows none.
 
-`text` right behind a block of commands is what they print, or what one of them prints. `...` in it stands for
-anything, and with the attribute `numbers` each number for any number.
+A `text` block directly after a block of commands is their output, or the output of one of them. `...` in it stands for
+any text, and with the attribute `numbers` each number stands for any number.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from compat_tests.docs.session import Done, Started, statements
 from compat_tests.tools import program_of_prometheus
 from compat_tests.waiting import until
 
-#: What serves, and what it says then.
+#: The commands that serve, and the text that they print when they are ready.
 SERVES = {
     r"barnabas serve\b|make run\b": "barnabas is ready on ",
     r"barnabas connect binlog\b": " info binlog.reading ",
     r"barnabas connect apply\b(?!.*--until-end)": " info apply.reading ",
     r"barnabas connect influx\b(?!.*--stdin)": "barnabas takes line protocol at ",
 }
-#: What goes on showing what comes.
+#: The commands that follow new data.
 FOLLOWS = re.compile(
     r"barnabas consume\b(?!.*(--exit|-e\b|-n\b|--max))|barnabas trace\b(?!.*-n\b)|barnabas \w+.* --watch\b"
     r"|kafka-console-consumer(?!.*(--max-messages|--timeout-ms))|tail -f"
@@ -47,21 +47,21 @@ _BROKER = re.compile(r"\s*(barnabas serve|make run)\b")
 
 
 class Reader:
-    """Reads the blocks of a scenario; `left_out` says which commands this machine lacks the tools for."""
+    """Reads the blocks of a scenario; `left_out` lists the commands whose tools this machine lacks."""
 
     def __init__(self, scenario: Scenario, machine: Machine, has_broker: bool = False) -> None:
-        """`has_broker`: one serves at this machine's port 9092 already."""
+        """`has_broker`: a broker runs already at this machine's port 9092."""
         self.left_out: list[str] = []
         self._scenario, self._machine = scenario, machine
         self._has_broker = has_broker or not scenario.broker
         self._serving: list[Started] = []
         self._hooks, self._shows = dict(scenario.before), dict(scenario.shows)
-        self._shown: list[str] = []  # by the commands of the block before; empty where not all of them were run
+        self._shown: list[str] = []  # the outputs of the previous block's commands; empty if not all of them ran
         self._goes_on = False  # the last command was interrupted
         self._tests = 0
 
     def read(self, blocks: list[Block]) -> None:
-        """Run them all. Raises AssertionError for the first that does not do what its page says."""
+        """Run all blocks. Raises AssertionError for the first one that differs from its page."""
         for name, text in self._scenario.files.items():
             (self._machine.home / name).write_text(text)
         if not (self._has_broker or starts_broker(blocks)):
@@ -82,7 +82,7 @@ class Reader:
         assert not unmet, f"nothing in the page is like {', '.join(unmet)}"
 
     def close(self) -> None:
-        """Stop what serves, the last one first."""
+        """Stop all servers, the last one first."""
         for started in reversed(self._serving):
             self._stop(started)
 
@@ -102,7 +102,7 @@ class Reader:
         runs(block, behind)
 
     def _before(self, place: str) -> None:
-        """What a reader has done before a heading, or before a command or program that begins so."""
+        """Type the scenario's commands for a heading, or for the beginning of a command or program."""
         for begun in [each for each in self._hooks if (place.startswith(each) if each else place == "")]:
             text = self._hooks.pop(begun)
             if text.startswith("python:"):
@@ -125,7 +125,7 @@ class Reader:
         self._shown = shown if len(shown) == len(commands) else []
 
     def _type_all(self, text: str) -> str:
-        """Run commands, of which `stop` stops what serves; what the last one has shown."""
+        """Run commands; `stop` stops the servers. Returns the output of the last command."""
         shown = ""
         for statement in statements(text):
             if statement == "stop":
@@ -135,7 +135,7 @@ class Reader:
         return shown
 
     def type(self, command: str, expected: Block | None = None) -> str:
-        """Run a command; what it has shown on its standard output."""
+        """Run a command; returns its standard output."""
         text, plain = self._machine.here(command), re.sub(r"\s#.*|<<.*", "", command, flags=re.S)
         for pattern, sign in SERVES.items():
             if re.match(rf"\s*({pattern})", plain) and not plain.endswith("&"):
@@ -150,7 +150,7 @@ class Reader:
     def _serve(self, command: str, sign: str) -> str:
         if re.search(
             r"\bconnect\b", command
-        ):  # there is one reader of a source at a time: it is ended, and started again
+        ):  # a source has one reader at a time: the old one is stopped before a new one starts
             again = [each for each in self._serving if source_of(each.command) == source_of(command)]
             for before in again:
                 self._stop(before)
@@ -194,7 +194,7 @@ class Reader:
     # --- programs -----------------------------------------------------------------------------------------------------
 
     def _run_python(self, block: Block, _: Block | None) -> None:
-        """Tests are run by pytest at the end of the page, with fixtures of blocks before; all else in one module."""
+        """pytest runs tests at the end of the page, with earlier blocks' fixtures; other code runs in one module."""
         if re.search(r"^\s*def test_", block.text, re.M):
             self._tests += 1
             (self._machine.home / f"test_{self._tests}.py").write_text(block.text)
@@ -216,12 +216,12 @@ class Reader:
         files = " ".join(f"test_{number + 1}.py" for number in range(self._tests))
         done = self._machine.bash.run(f"python -m pytest -q -p no:cacheprovider {files}")
         assert done.status == 0, _told("pytest", done)
-        passed = re.search(r"(\d+) passed", done.out)  # an asynchronous test may run with each library
+        passed = re.search(r"(\d+) passed", done.out)  # an asynchronous test may run once for each library
         assert passed is not None, done.out
         assert int(passed[1]) >= self._tests, done.out
 
     def _program(self, block: Block, program: Program) -> None:
-        """A block that is a part of a program, with the rest of it around."""
+        """Run a block that is a part of a program, inside the rest of that program."""
         if reason := lacking(program.command):
             self.left_out.append(f"{block}: {reason}")
             return
@@ -241,7 +241,7 @@ class Reader:
             json.loads(text)
 
     def _run_properties(self, block: Block, _: Block | None) -> None:
-        """They are loaded; the broker starts with those that name its listeners."""
+        """Load the settings; if they name listeners, also start a broker with them."""
         file = self._machine.home / "block.properties"
         file.write_text(self._machine.here(block.text))
         self.type(f"python -m compat_tests.docs.settings {file}")
@@ -250,14 +250,14 @@ class Reader:
             self._stop(self._serving[-1])
 
     def _run_yaml(self, block: Block, _: Block | None) -> None:
-        yaml: Any = importlib.import_module("yaml")  # which has no types
+        yaml: Any = importlib.import_module("yaml")  # imported by name, as it has no types
         found: dict[str, Any] = yaml.safe_load(block.text)
         if "scrape_configs" in found:
             self._check_prometheus(block)
-        for step in found.get("steps", ()):  # of a workflow of GitHub
+        for step in found.get("steps", ()):  # a workflow of GitHub
             for command in statements(step.get("run", "")):
                 self.type(command)
-        for name, service in found.get("services", {}).items():  # of a compose file
+        for name, service in found.get("services", {}).items():  # a compose file
             if service.get("image") == "barnabas":
                 args = parser().parse_args(["serve", *service["command"]])
                 config = load_config(args.config, args.data_dir, args.listen, args.override, args.http)
@@ -280,7 +280,7 @@ def starts_broker(blocks: list[Block]) -> bool:
 
 
 def source_of(command: str) -> str:
-    """What a connector reads, as its command says."""
+    """The source of a connector, from its command."""
     return "".join(re.findall(r"connect \w+|--(?:source|target|listen)[ =]\S+", command))
 
 
@@ -290,14 +290,14 @@ def not_run(block: Block) -> str | None:
 
 
 def no_spark() -> str:
-    """Why there is no Spark on this machine; "" if there is."""
+    """Why this machine has no Spark; "" if it has."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed: make setup-all"
     return lacking("java") and "java is not installed"
 
 
 def is_shown(block: Block, shown: str, goes_on: bool = False) -> bool:
-    """Whether a block of `text` shows all that came, or of what goes on the beginning."""
+    """Whether a block of `text` shows the whole output, or with `goes_on` its beginning."""
     parts: list[str] = []
     for line in block.text.rstrip().splitlines():
         if line.strip() == "...":
@@ -306,7 +306,7 @@ def is_shown(block: Block, shown: str, goes_on: bool = False) -> bool:
         pattern = ".*".join(re.escape(each) for each in line.rstrip().split("..."))
         if "numbers" in block.attributes:
             pattern = re.sub(r"\d+(?:\\?[.,:]\d+)*", r"[\\d.,:]+", pattern)
-            pattern = re.sub(r"(?:\\ )+", " +", pattern)  # columns are as wide as what is in them
+            pattern = re.sub(r"(?:\\ )+", " +", pattern)  # the width of columns depends on their values
         parts.append(pattern + r"[^\S\n]*\n")
     match = re.match if goes_on else re.fullmatch
     return match("".join(parts), shown.rstrip() + "\n") is not None

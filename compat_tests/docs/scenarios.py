@@ -1,7 +1,7 @@
-"""What a page's reader has at hand beyond a broker, and which blocks are not run.
+"""What the test of a page needs besides a broker, and which blocks are not run.
 
-A page without an entry has a broker with default settings at `localhost:9092`, unless it starts one itself. What an
-entry types goes through the same rules as the page's own commands: what serves is waited for, and so on.
+A page without an entry has a broker with default settings at `localhost:9092`, unless it starts one itself. An entry's
+commands follow the same rules as the page's own ones: for example, the reader waits until a server is ready.
 """
 
 from __future__ import annotations
@@ -12,35 +12,37 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Program:
-    """The rest of a program of which a page shows a part, how it is run, and what it then shows."""
+    """The rest of a program of which a page shows a part, the command that runs it, and its output."""
 
-    file: str  # in programs/, with BLOCK for the part
+    file: str  # in programs/; BLOCK stands for the part
     command: str
     shows: str
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """How a page is read, or some sections of it (headings of the second level); without any, all that are left."""
+    """How a page, or some of its sections (headings of the second level), is read; () means all other sections."""
 
     sections: tuple[str, ...] = ()
-    long: bool = False  # of the CI lane
-    broker: bool = True  # at hand, where the page starts none
-    shares_streams: bool = False  # the broker is one whose Spark other pages use, too, as for pages that make streams
-    servers: tuple[str, ...] = ()  # of `servers.SERVERS`
+    long: bool = False  # runs in the CI lane
+    broker: bool = True  # runs, unless the page starts one
+    shares_streams: bool = False  # the broker and its Spark are shared with other pages, as for pages with streams
+    servers: tuple[str, ...] = ()  # names in `servers.SERVERS`
     files: Mapping[str, str] = field(default_factory=dict)
-    #: What was typed before: "" is the beginning, else a heading, or the beginning of a command or program. The word
-    #: `stop` alone stops what serves, and what begins with `python:` is for the page's Python.
+    #: The commands to type before a place: "" is the beginning of the page, else a heading, or the beginning of a
+    #: command or program. The word `stop` alone stops the servers, and a text that begins with `python:` is for the
+    #: page's Python.
     before: Mapping[str, str] = field(default_factory=dict)
-    #: What succeeds before a command that shows nothing may be interrupted.
+    #: The command that must succeed before a command without output may be interrupted.
     sees: Mapping[str, str] = field(default_factory=dict)
-    #: Which command the output is of that a page shows between its sentences, by its beginning; the last one of these.
+    #: The command of an output that a page shows between its sentences, by the output's beginning; the last such
+    #: command.
     shows: Mapping[str, str] = field(default_factory=dict)
     after: str = ""
     programs: Mapping[str, Program] = field(default_factory=dict)
 
 
-#: Blocks that are not run, by their beginning, and why. Their syntax is checked all the same.
+#: The blocks that are not run, by their beginning, with the reason. Their syntax is still checked.
 NOT_RUN = {
     "make test ": "these run the tests, or take as long",
     '.venv/bin/pytest -m ""': "it runs the tests",

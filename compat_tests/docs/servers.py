@@ -1,4 +1,4 @@
-"""Servers that a page's reader has running: databases, a ZooKeeper; and what a Kafka has left."""
+"""Servers that a page needs: databases, a ZooKeeper, and the data directory of a stopped Kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compat_tests.driver import Record
 from compat_tests.offsets.zookeeper import ZooKeeper
 from compat_tests.tools import missing
 
-#: What docs/binlog.md sets MYSQL_PWD to.
+#: The value of MYSQL_PWD in docs/binlog.md.
 PASSWORD = "..."
 
 
@@ -49,7 +49,7 @@ def source(machine: Machine) -> Iterator[None]:
 
 @contextlib.contextmanager
 def target(machine: Machine) -> Iterator[None]:
-    """A MariaDB without any."""
+    """A MariaDB without tables."""
     server = _started(machine, "3307", server_id="78")
     server.sql(f"SET PASSWORD = PASSWORD('{PASSWORD}')")
     try:
@@ -60,7 +60,7 @@ def target(machine: Machine) -> Iterator[None]:
 
 @contextlib.contextmanager
 def kafka_directory(machine: Machine) -> Iterator[None]:
-    """What an Apache Kafka has left in /var/lib/kafka."""
+    """The data directory of a stopped Apache Kafka in /var/lib/kafka."""
     kafka = ApacheKafka(machine.root / "kafka")
     with kafka:
         client = ConfluentDriver(kafka.address)
@@ -97,7 +97,7 @@ SERVERS: dict[str, Callable[[Machine], contextlib.AbstractContextManager[None]]]
     "kafka directory": kafka_directory,
     "zookeeper": zookeeper,
 }
-#: Why one of them cannot be had here.
+#: Functions that say why a server is missing on this machine.
 MISSING: dict[str, Callable[[], str | None]] = {
     "mariadb": mariadb.missing,
     "second mariadb": mariadb.missing,

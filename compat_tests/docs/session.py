@@ -1,7 +1,7 @@
-"""A shell, or a Python, to which a page's commands are given one by one, as a reader types them.
+"""A shell or a Python interpreter that gets a page's commands one by one, as a reader types them.
 
-What a command has set stays for the next one. A session has a session of processes of its own, without a terminal, and
-nothing of it is left when it is closed.
+The variables of a command stay for the next one. A session runs in a process session of its own, without a terminal;
+when it is closed, all of its processes end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 
 from compat_tests.waiting import DEADLINE, until
 
-#: Job control gives each background job a group of processes of its own, which can be interrupted as a whole.
+#: Job control gives each background job its own process group, which can be interrupted as a whole.
 _BASH = r"""
 exec 3<&"$1"- 4>&"$2"-
 set -m -o pipefail
@@ -39,7 +39,7 @@ for job in $(jobs -p); do kill -- "-$job"; done
 
 @dataclass(frozen=True)
 class Done:
-    """What a command has shown, and its status."""
+    """The output and the status of a command."""
 
     status: int
     out: str
@@ -47,7 +47,7 @@ class Done:
 
 
 class Session:
-    """A program that reads commands, each ended by a NUL, and answers each with a line that has a number."""
+    """A program that reads commands, each ended by a NUL, and answers each with a line with a number."""
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], name: str) -> None:
         self._out, self._errors = folder.parent / f"{name}.out", folder.parent / f"{name}.err"
@@ -89,7 +89,7 @@ class Session:
         return "".join(file.read_text(errors="replace")[-2000:] for file in (self._out, self._errors))
 
     def close(self) -> None:
-        """End all that is left of it."""
+        """End all processes that are left of it."""
         self._asked.close()
         for end in (psutil.Process.terminate, psutil.Process.kill):
             left = list(self._processes())
@@ -108,13 +108,13 @@ class Session:
 
 
 def _take_interrupts() -> None:
-    """A shell cannot give its commands back a signal that it was started without, as what `nohup` starts is."""
+    """Stop ignoring SIGINT: a shell that starts with a signal ignored cannot restore it for its commands."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
 class Started:
-    """A command that goes on: it serves, or shows what comes."""
+    """A command that keeps running: it serves, or follows new data."""
 
     command: str
     pid: int
@@ -122,12 +122,12 @@ class Started:
 
     @property
     def out(self) -> str:
-        """What it has shown by now."""
+        """Its standard output so far."""
         return self.file.read_text(errors="replace")
 
     @property
     def all(self) -> str:
-        """The same, and its standard error."""
+        """Its standard output and standard error so far."""
         return self.out + self.file.with_name(self.file.name + ".err").read_text(errors="replace")
 
     @property
@@ -139,7 +139,7 @@ class Started:
 
 
 class Bash(Session):
-    """A shell, which also starts commands that go on."""
+    """A shell. It also starts commands that keep running."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         super().__init__(["bash", "-c", _BASH, "bash"], folder, environment, "bash")
@@ -154,7 +154,7 @@ class Bash(Session):
         return Started(command, pid, file)
 
     def stop(self, started: Started, number: signal.Signals) -> int:
-        """Send a signal to all processes of a command; its status."""
+        """Send a signal to all processes of a command; returns its status."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, number)
         return self.run(f"wait {started.pid}").status
@@ -168,7 +168,7 @@ class Python(Session):
 
 
 def statements(text: str) -> Iterator[str]:
-    """A text of shell commands, one by one: a line, or as many as bash needs to see the end of a command.
+    """The shell commands of a text: each is a line, or as many lines as bash needs for a complete command.
 
     Raises AssertionError for what bash cannot parse.
     """
@@ -184,6 +184,6 @@ def statements(text: str) -> Iterator[str]:
 
 
 def syntax_error(command: str) -> str:
-    """What bash says of a text that it does not run."""
+    """The syntax error that bash finds in a text, without running it."""
     done = subprocess.run(["bash", "-n"], input=command + "\n", capture_output=True, text=True, timeout=DEADLINE)
     return done.stderr  # a here-document without an end is a warning only

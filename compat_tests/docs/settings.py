@@ -1,4 +1,4 @@
-"""Load a properties file as what it is for does: a Kafka client, librdkafka, or the broker. A mistake ends it."""
+"""Load a properties file as its user does: a Kafka client, librdkafka, or the broker. A mistake is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every block has a language and is run, or is named with the reason; every command that a page names is one."""
+"""Every block has a language and is run, or is listed with the reason; every command that a page names exists."""
 
 from __future__ import annotations
 

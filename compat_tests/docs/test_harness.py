@@ -1,4 +1,4 @@
-"""The reader of pages sees what is wrong with one."""
+"""The reader of pages detects errors in a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page of the docs is read from top to bottom, and what stands in its blocks is run."""
+"""Every page of the docs is read from top to bottom, and its blocks are run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compat_tests.examples.running import EXAMPLES
 from compat_tests.query_topics.conftest import SETTINGS
 from compat_tests.tools import ROOT
 
-#: What needs the extra, and what takes long: a JVM with Spark, and a database of one's own.
+#: Commands that need the Spark extra, and slow ones: a JVM with Spark, a new database.
 _SPARK = re.compile(r"CREATE (TOPIC|STREAM) .* AS\b|barnabas\.query|pyspark|barnabas (sql|export)", re.S)
 _LONG = re.compile(r"CREATE STREAM|pyspark|barnabas export|mariadb-install-db")
 
@@ -51,9 +51,9 @@ def _makes_streams(blocks: list[Block]) -> bool:
 
 @pytest.fixture(scope="module")
 def streams_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
-    """A broker whose Spark is there for several pages; each of them has it without topics."""
+    """A broker and its Spark for several pages; each page finds it without topics."""
     server = Barnabas(tmp_path_factory.mktemp("streams"), SETTINGS)
-    server.expected_errors.append("was deleted: drop this stream")  # as topics go before their streams
+    server.expected_errors.append("was deleted: drop this stream")  # topics are deleted before their streams
     server.start()
     yield server
     stopped_well([server])

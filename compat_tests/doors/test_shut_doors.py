@@ -1,4 +1,4 @@
-"""With every private door of the broker shut it starts, takes records and serves them.
+"""Without the private functions of libraries that it uses, the broker starts, takes records and serves them.
 
 See docs/decisions/0020-private-doors.md. The doors of streams are in `streams/tests/test_doors.py`.
 """
@@ -15,7 +15,7 @@ from compat_tests.driver import Record
 
 pytestmark = pytest.mark.door
 
-# What the libraries may be one day: changed before the broker imports them.
+# Imitates later versions of the libraries: changes them before the broker imports them.
 SHUT = """
 import platform, sys, cramjam, trio
 from importlib.machinery import PathFinder
@@ -46,7 +46,7 @@ sys.exit(main())
 
 
 class Shut(Barnabas):
-    """A broker whose libraries have other insides."""
+    """A broker whose libraries have other internals."""
 
     def command(self) -> list[str]:
         python, _, _, *rest = super().command()
@@ -57,7 +57,7 @@ def test_records_are_kept_and_served(tmp_path: Path) -> None:
     with Shut(tmp_path) as server:
         client = ConfluentDriver(server.address)
         for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-            # Packed it is small, and then larger than the buffer that is tried first.
+            # The compressed value is small; decompressed, it is larger than the buffer of the first attempt.
             written = [Record(b"x" * (100 if codec == "none" else 2_900_000), key=b"k")]
             client.create_topic(codec)
             client.produce(codec, written, codec=codec)
@@ -66,4 +66,4 @@ def test_records_are_kept_and_served(tmp_path: Path) -> None:
         client.close()
         assert server.stop() == 0
         assert not server.errors()
-        assert server.log_file.read_text().count("has other insides") == 1
+        assert server.log_file.read_text().count("has other internals") == 1

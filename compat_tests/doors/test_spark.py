@@ -1,4 +1,4 @@
-"""With the private doors into Spark shut, queries are slower or refused, and the driver and its broker go on."""
+"""Without Spark's private functions, queries are slower or refused; the driver and its broker go on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 if reason := missing("java"):
     pytest.skip(reason, allow_module_level=True)
 
-# What Spark may be one day. The file runs in the driver, before it hears of any query.
+# Imitates a later Spark without these functions. The file runs in the driver, before the driver gets any query.
 SHUT = """
 from barnabas.streams.query import analysis, pushdown, parse
 from barnabas.streams.query.catalyst import companion

@@ -1,4 +1,4 @@
-"""Kafka's programs beside the broker as processes: started, killed, and started again."""
+"""Kafka's programs that work with a broker, as processes: started, killed, and started again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLASS_PATH = f"{ECOSYSTEM_JARS}/*:{KAFKA_JARS}/*"
 
 
 class Program(Server):
-    """A Java class, or a source file, that prints a line with `ready` in it once it works."""
+    """A Java class, or a source file, that prints a line with the text `ready` once it works."""
 
     name = "a Java program"
 

@@ -1,4 +1,4 @@
-"""Kafka Connect, distributed: a file into a topic into a file, over a death and a rebalance of its workers."""
+"""Kafka Connect, distributed: from a file to a topic to a file, over a worker's death and a rebalance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from compat_tests.waiting import until
 
 SETTINGS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 STRING = "org.apache.kafka.connect.storage.StringConverter"
-#: The group of a sink's tasks, as Connect names it.
+#: The group of a sink's tasks, by Connect's rule for names.
 SINK_GROUP = "connect-sink"
 
 
@@ -32,7 +32,7 @@ class Worker(Program):
     name = "Connect"
 
     def __init__(self, folder: Path, address: str, security: Mapping[str, str] | None = None) -> None:
-        """`security` is a `client.properties`: the worker's own clients have it, and those of its connectors."""
+        """`security` is a `client.properties`, for the worker's own clients and those of its connectors."""
         (self.rest,) = free_ports(1)
         secure = security or {}
         settings = {
@@ -62,7 +62,7 @@ class Worker(Program):
         super().__init__(folder, "Finished starting connectors and tasks", main, file, level="info")
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Its REST interface; None while it cannot answer, as when a rebalance is on."""
+        """Call its REST interface; None while it cannot answer, for example in a rebalance."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.rest}{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
@@ -92,7 +92,7 @@ def broker(tmp_path: Path) -> Iterator[Barnabas]:
 
 
 def values(broker: Barnabas, topic: str) -> list[str]:
-    """All that a read_committed consumer finds."""
+    """The values that a read_committed consumer reads of a topic."""
     settings = {"bootstrap.servers": broker.address, "group.id": "r", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -105,7 +105,7 @@ def values(broker: Barnabas, topic: str) -> list[str]:
 
 
 class Files:
-    """The file that grows, and the one that must follow."""
+    """The file that grows, and the file that must get the same lines."""
 
     def __init__(self, folder: Path) -> None:
         self.source, self.sink = folder / "source.txt", folder / "sink.txt"
@@ -128,7 +128,7 @@ def create_connectors(worker: Worker, files: Files, topic: str = "lines") -> Non
     kind = "org.apache.kafka.connect.file.FileStream{}Connector"
     source = {"connector.class": kind.format("Source"), "file": str(files.source), "topic": topic}
     sink = {"connector.class": kind.format("Sink"), "file": str(files.sink), "topics": topic}
-    # A sink commits what it has written; where none is committed yet, it begins at the beginning.
+    # A sink commits the offsets of written records; without a committed offset, it starts at the beginning.
     early = {"consumer.override.auto.offset.reset": "earliest", "consumer.override.isolation.level": "read_committed"}
     quick = {"consumer.override.session.timeout.ms": "2000", "consumer.override.heartbeat.interval.ms": "300"}
     for name, config in (("source", source), ("sink", sink | early | quick)):
@@ -147,7 +147,7 @@ def test_files_come_through_over_a_restart_and_a_rebalance(broker: Barnabas, tmp
         files.follow()
         assert files.arrived() == files.lines
 
-        broker.kill()  # its compacted topics hold the connectors, and how far they are
+        broker.kill()  # its compacted topics hold the connectors and their positions
         broker.start()
         files.grow(500)
         files.follow()

@@ -1,4 +1,4 @@
-"""Kafka Streams with exactly_once_v2: words are counted right, though the program and the broker are killed."""
+"""Kafka Streams with exactly_once_v2: words are counted correctly though the program and the broker are killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compat_tests.tools import missing
 HERE = Path(__file__).parent
 PARTITIONS = 2
 LINES = 1500
-#: Words of which each line has one, beside two that all lines have.
+#: Each line has one of these words, and the two words that all lines have.
 WORDS = [f"w{number}" for number in range(7)]
 FAST = [("program", "broker")]
 SLOW = [("broker", "program", "both") * 4]
@@ -42,7 +42,7 @@ def broker(tmp_path: Path) -> Iterator[Barnabas]:
 
 
 def when_written(address: str, total: int) -> Callable[[], None]:
-    """Returns when so many more counts are written, at which time their transaction is most likely open."""
+    """A function that returns when `total` more counts are written; their transaction is most likely open then."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "w", "isolation.level": "read_uncommitted"})
     places = [TopicPartition("counts", number) for number in range(PARTITIONS)]
     for place in places:
@@ -60,7 +60,7 @@ def when_written(address: str, total: int) -> Callable[[], None]:
 
 
 class Counts:
-    """What a read_committed consumer sees of the counts, in order."""
+    """The counts that a read_committed consumer sees, in order."""
 
     def __init__(self, address: str) -> None:
         self.of: dict[str, list[int]] = {}
@@ -90,20 +90,20 @@ class Counts:
             self._at_end.add(message.partition())
 
     def read(self, total: int) -> None:
-        """Until so many were seen."""
+        """Read until `total` counts were seen."""
         while self.seen < total:
             self._take()
 
     def read_to_the_end(self) -> None:
         self._at_end.clear()
-        self._consumer.assign(self._consumer.position(self._consumer.assignment()))  # told of the end anew
+        self._consumer.assign(self._consumer.position(self._consumer.assignment()))  # so that the end is reported again
         while len(self._at_end) < PARTITIONS:
             self._take()
         self._consumer.close()
 
 
 def feed(address: str, first: int, count: int) -> None:
-    """A few lines at a time, so that the program is in the midst of a transaction while this goes on."""
+    """Write lines, a few at a time, so that the program has a transaction open all the while."""
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "log_level": 0})
     for number in range(first, first + count):
         producer.produce("lines", f"all each {WORDS[number % len(WORDS)]}", key=str(number))
@@ -122,7 +122,7 @@ def test_words_are_counted_exactly_once(broker: Barnabas, kills: tuple[str, ...]
             wait = when_written(broker.address, LINES)
             fed = feeder.submit(feed, broker.address, lines, LINES)
             lines += LINES
-            wait()  # for a third of what comes
+            wait()  # for a third of the new counts
             if killed != "broker":
                 program.kill()
             if killed != "program":

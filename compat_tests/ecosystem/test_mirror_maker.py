@@ -20,12 +20,12 @@ from compat_tests.waiting import until
 
 PARTITIONS = 2
 RECORDS = 200  # in each partition
-READ = 120  # of which the group has read so many
+READ = 120  # the records of each partition that the group has read
 
 
 @pytest.fixture
 def clusters(tmp_path: Path) -> Iterator[dict[str, Server]]:
-    """By the names that MirrorMaker gives them."""
+    """The clusters by their names in MirrorMaker's configuration."""
     if reason := missing("ecosystem"):
         pytest.skip(reason)
     settings = {"group.initial.rebalance.delay.ms": "0"}
@@ -37,7 +37,7 @@ def clusters(tmp_path: Path) -> Iterator[dict[str, Server]]:
 
 
 class MirrorMaker(Program):
-    """In a process of its own, both ways."""
+    """MirrorMaker in a process of its own, in both directions."""
 
     name = "MirrorMaker"
 
@@ -89,7 +89,7 @@ def write(server: Server, topic: str, first: int, count: int) -> None:
 
 
 def read(server: Server, topic: str, count: int) -> list[Message]:
-    """The first records of a topic, as far as they come."""
+    """Read a topic to its end, and until there are `count` records."""
     settings = {"bootstrap.servers": server.address, "group.id": "r", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "log_level": 0})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -109,7 +109,7 @@ def read(server: Server, topic: str, count: int) -> list[Message]:
 
 
 def commit(server: Server, offset: int) -> None:
-    """The group has read so far. By a client that waits for a coordinator that has just started."""
+    """Commit the group's offset in each partition. This client waits for a coordinator that has just started."""
     consumer = KafkaConsumer(bootstrap_servers=server.address, group_id="billing")
     places = {Place("orders", number): OffsetAndMetadata(offset, "", -1) for number in range(PARTITIONS)}
     consumer.commit(places)
@@ -117,7 +117,7 @@ def commit(server: Server, offset: int) -> None:
 
 
 def unread(server: Server, topic: str) -> list[str] | None:
-    """What the group would read of a topic; None while it has no position there."""
+    """The records that the group would read next in a topic; None while it has no position there."""
     settings = {"bootstrap.servers": server.address, "group.id": "billing", "isolation.level": "read_committed"}
     consumer = Consumer(
         {**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "log_level": 0, "enable.auto.commit": False}
@@ -148,7 +148,7 @@ def test_records_and_offsets_go_both_ways(clusters: dict[str, Server], break_: s
         commit(server, RECORDS)
 
     def has_read_all(source: str, target: str) -> None:
-        """The group has nothing left on the other side either."""
+        """Wait until the group has no unread record in the mirrored topic either."""
         until(lambda: unread(clusters[target], f"{source}.orders") == [], f"the group's offsets are on {target}")
 
     mirror = MirrorMaker(tmp_path / "mirror", clusters)

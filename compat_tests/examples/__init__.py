@@ -1,1 +1,1 @@
-"""The programs of docs/examples, run as their pages say, and killed where they say that it does no harm."""
+"""The programs of docs/examples, run as their pages say, and killed where a page says that a kill does no harm."""

@@ -14,7 +14,7 @@ from compat_tests.tools import ROOT
 from compat_tests.waiting import DEADLINE, changed, until
 
 EXAMPLES = ROOT / "docs" / "examples"
-#: As after `source .venv/bin/activate`, with the source tree's barnabas.
+#: The environment after `source .venv/bin/activate`, with the source tree's barnabas.
 ENVIRONMENT = {
     **os.environ,
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -29,7 +29,7 @@ def python(example: str, program: str, *arguments: str) -> list[str]:
 
 
 def run(command: list[str], **more: str) -> str:
-    """Run a program to its end; what it printed."""
+    """Run a program to its end; returns its output."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=DEADLINE, env={**ENVIRONMENT, **more}, stdin=subprocess.DEVNULL
     )
@@ -38,7 +38,7 @@ def run(command: list[str], **more: str) -> str:
 
 
 class Running:
-    """One that goes on: `lines` are those that it has printed."""
+    """A program that keeps running: `lines` are its output so far."""
 
     def __init__(self, command: list[str]) -> None:
         self.lines: list[str] = []
@@ -62,12 +62,12 @@ class Running:
         changed()
 
     def until_printed(self, count: int) -> None:
-        """Return when it has printed so many lines. Raises AssertionError if it ends before."""
+        """Return when it has printed `count` lines. Raises AssertionError if it ends before."""
         until(lambda: len(self.lines) >= count or self.process.poll() is not None, f"{count} lines: {self.lines[-3:]}")
         assert len(self.lines) >= count, self.lines
 
     def kill(self) -> None:
-        """SIGKILL, for it and all that it has started."""
+        """SIGKILL, for it and all processes that it has started."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(DEADLINE)

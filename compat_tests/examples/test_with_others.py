@@ -135,7 +135,7 @@ def test_a_group_leaves_zookeeper_while_it_reads(zookeeper: ZooKeeper, tmp_path:
         assert (old + first + last).split() == [str(number) for number in range(30)]
         client = KazooClient(chroot)
         client.start()
-        assert client.get("/consumers/billing/offsets/events/0")[0] == b"20"  # of before the migration
+        assert client.get("/consumers/billing/offsets/events/0")[0] == b"20"  # the path from before the migration
         client.stop()
 
 

@@ -1,1 +1,1 @@
-"""Fetch on the wire: the same against Apache Kafka (`--peer`)."""
+"""Fetch on the wire. `--peer` runs the same tests against Apache Kafka."""

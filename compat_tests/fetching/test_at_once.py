@@ -1,4 +1,4 @@
-"""When a fetch does not wait for more. Each would wait for ten minutes, and its client gives up after half of one."""
+"""Fetches that are answered at once. Their wait time is ten minutes, and their client gives up after half a minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def filled(pipe: Pipe, name: str) -> None:
-    """Five batches of 400 KiB in segments of 1 MiB, which is the least that Kafka takes: two in each."""
+    """Five batches of 400 KiB, two in each segment of 1 MiB (the smallest segment that Kafka allows)."""
     create(pipe, name, {"segment.bytes": str(MIB)})
     for number in range(5):
         batch = build_batch([Record(b"k", b"%d" % number * (400 << 10), 1_700_000_000_000)])
@@ -28,7 +28,7 @@ def filled(pipe: Pipe, name: str) -> None:
 
 
 def fetched(pipe: Pipe, topic: str, *, min_bytes: int, max_bytes: int) -> list[int]:
-    """Base offsets of what a fetch from the start gives."""
+    """The base offsets of the batches in the answer to a fetch from the start."""
     part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=50 * MIB)
     answer = pipe.ask(
         FetchRequest(

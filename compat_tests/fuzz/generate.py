@@ -1,4 +1,4 @@
-"""Seeded requests: every API and version with plausible and implausible values, and the same with damaged bytes."""
+"""Seeded requests: every API and version with plausible and implausible values, some of them with damaged bytes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TEXTS = [
     "retention.ms", "cleanup.policy", "segment.bytes", "max.message.bytes", "log.retention.ms", "compact", "-1", "1024",
     "member-1", "client", "0.1", "PLAINTEXT", "delete,compact", "message.timestamp.type", "LogAppendTime", "zstd",
 ]  # fmt: skip
-# No counts between these: a topic of many thousand partitions is legal, and only slow.
+# No numbers in between: a topic with many thousand partitions is legal and would only make the run slow.
 NUMBERS = [-(2**31), -7, -3, -2, -1, 0, 1, 2, 3, 4, 7, 32, 100, 127, 128, 255, 2**31 - 1]
 NARROW = {"b": 8, "h": 16, "l": 32, "i": 32, "q": 64}
 UNSIGNED = {"B": 8, "H": 16, "I": 32, "L": 32}
 
 
 class Generator:
-    """Requests from one source of randomness."""
+    """Requests from one seeded source of randomness."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        # Damage mostly ends a connection; sources with little of it get further.
+        # Most damage ends a connection; generators with little damage reach deeper code.
         self.damage = self.random.choice([0.02, 0.05, 0.35])
 
     def frame(self) -> bytes:
@@ -63,7 +63,7 @@ class Generator:
         )
         try:
             return head + message_codec(api.request, version).build(self.value(schema(api.request, version), ""))
-        except ProtocolError:  # a text too long for its length field
+        except ProtocolError:  # the text is too long for its length field
             return head
 
     def damaged(self, data: bytes) -> bytes:
@@ -138,7 +138,7 @@ class Generator:
         return max(-half, min(half - 1, number))
 
     def batch(self) -> bytes:
-        """Record data: mostly one batch that could be stored."""
+        """Record data: in most cases one batch that could be stored."""
         pick = self.random
         records = [
             Record(

@@ -1,7 +1,7 @@
 """`python -m compat_tests.fuzz.run [--seconds N] [--seed N]`: random requests at the parser and at a broker process.
 
-It fails on a response that never comes, on a broker that ends, logs an error or grows, and on a well-behaved client
-that does not read back exactly what it wrote. The same seed sends the same requests.
+It fails if a response never comes, if the broker ends, logs an error or grows, or if a well-behaved client does not
+read back exactly what it wrote. The same seed sends the same requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 def fuzz_parser(seconds: float, seed: int) -> int:
-    """Decode damaged requests of every API and version; only ProtocolError may come of it. Gives their number."""
+    """Decode damaged requests of every API and version; only ProtocolError may be raised. Returns their number."""
     generator = Generator(seed)
     ends = time.monotonic() + seconds
     count = 0
@@ -52,7 +52,7 @@ def fuzz_parser(seconds: float, seed: int) -> int:
             header = read_request_header(frame)
             api = APIS.get(header.api_key)
             if api is None or header.api_version not in api.versions:
-                continue  # a connection that asks for it is closed
+                continue  # the broker closes a connection that sends it
             endpoint = Endpoint(api, header.api_version, api.handle)
             pos = skip_header_tags(frame, header.end) if endpoint.flexible else header.end
             endpoint.decode(frame, pos, 200_000)
@@ -70,7 +70,7 @@ class BrokerFuzz:
         self.rss_begin = self.rss_end = 0
 
     async def run(self) -> None:
-        """Fuzz for the time given. Raises AssertionError with the seed in its text."""
+        """Fuzz for the given time. Raises AssertionError with the seed in its text."""
         async with await connect(self.server.port) as good:
             await good.create_topic(KEPT, retention_bytes="-1", retention_ms="-1")
         async with trio.open_nursery() as nursery:
@@ -88,7 +88,7 @@ class BrokerFuzz:
         return size
 
     async def _watch(self) -> None:
-        """Note the broker's size once all kinds of request have been seen, and that it lives and has no complaint."""
+        """Note the broker's memory once all kinds of request were sent; check that it lives and logs no error."""
         ends = trio.current_time() + self.seconds
         await trio.sleep(min(60, self.seconds / 3))
         self.rss_begin = self._rss()
@@ -99,7 +99,7 @@ class BrokerFuzz:
             await trio.sleep(0.5)
 
     async def _good_client(self) -> None:
-        """Write a record, read it back, over and over."""
+        """Write a record and read it back, in a loop."""
         while True:
             async with await connect(self.server.port) as client:
                 for _ in range(200):
@@ -149,7 +149,7 @@ class BrokerFuzz:
 
 
 def fuzz(folder: Path, seconds: float, seed: int) -> str:
-    """Both parts; a line that says what was done. Raises AssertionError."""
+    """Run both parts; returns a line with the numbers. Raises AssertionError."""
     parsed = fuzz_parser(seconds * 0.2, seed)
     server = Barnabas(folder, SETTINGS)
     server.start()

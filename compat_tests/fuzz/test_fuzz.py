@@ -1,4 +1,4 @@
-"""Seconds of what `make fuzz` does for ten minutes."""
+"""The fuzzing of `make fuzz`, for some seconds instead of ten minutes."""
 
 from __future__ import annotations
 

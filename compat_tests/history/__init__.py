@@ -1,1 +1,1 @@
-"""Histories: what concurrent clients did and saw while a broker was ill-treated, and whether a log explains it."""
+"""Histories: what concurrent clients did and saw while faults hit a broker, and whether an honest log explains it."""

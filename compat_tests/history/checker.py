@@ -1,22 +1,23 @@
-"""What a history of producers and consumers must not show, as in Jepsen's workload for Kafka (list-append per key).
+"""The anomalies of a history of producers and consumers, as in Jepsen's workload for Kafka (list-append per key).
 
 A key is a partition: a list to which transactions append values, each value once. A transaction's sends and polls are
-one `Op`. The offsets that producers are told and consumers see give the order of each list; from it follows which
-transaction came after which. `check` names every anomaly:
+one `Op`. The offsets that producers and consumers see give the order of each list, and so the order of transactions.
+`check` names every anomaly:
 
-    lost write           acknowledged, or the input of an acknowledged transformation, and never read
-    duplicate write      one value at two offsets
-    two values           one offset with two values
-    aborted read         a read_committed consumer has seen a value of a transaction that was aborted
-    unsent read          a value that nobody has sent
-    torn transaction     some of its values are there, others are not
-    nonmonotonic poll    a consumer goes back without having been told to
-    skipped poll         a consumer has passed over a value that is there
+    lost write           a value that is acknowledged, or the input of an acknowledged transformation, is never read
+    duplicate write      one value has two offsets
+    two values           one offset has two values
+    aborted read         a read_committed consumer has read a value of an aborted transaction
+    unsent read          a value was read that nobody has sent
+    torn transaction     some of its values were read, others were not
+    nonmonotonic poll    a consumer goes back though its position was not reset
+    skipped poll         a consumer has skipped a value of the log
     write cycle          two transactions each wrote before the other (G0)
-    write-read cycle     each of some transactions depends on the next by what it wrote or read (G1c)
+    write-read cycle     a cycle of transactions, each of which depends on the next by a write or a read (G1c)
 
-Kafka promises atomic visibility, not that transactions do not interleave: two that write to the same two partitions at
-the same time may come in either order in each (a write cycle). Whether that counts is the caller's to say.
+Kafka promises atomic visibility, not that transactions do not interleave: two transactions that write to the same two
+partitions at the same time may have a different order in each (a write cycle). The caller says whether that counts as
+an anomaly.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Outcome = Literal["ok", "aborted", "unknown"]
 
 
 class Send(msgspec.Struct, frozen=True):
-    """`offset` is None where the producer was not told."""
+    """`offset` is None if the producer did not learn it."""
 
     key: str
     value: int
@@ -47,7 +48,7 @@ class Poll(msgspec.Struct, frozen=True):
 
 
 class Op(msgspec.Struct, frozen=True):
-    """What one client did at once. `committed_only` says how it reads; `restarted` that it began to read anew."""
+    """One operation. `committed_only`: it reads committed records only; `restarted`: it started reading again."""
 
     process: str
     outcome: Outcome
@@ -67,9 +68,9 @@ Final = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def check(ops: Sequence[Op], final: Final, *, interleaving: bool = True) -> list[Anomaly]:
-    """Every anomaly of a history; `final` is what a read_committed consumer sees of each key in the end.
+    """Every anomaly of a history; `final` has the records that a read_committed consumer sees of each key in the end.
 
-    With `interleaving` transactions may overlap, so that write cycles are none.
+    With `interleaving`, transactions may overlap, and write cycles are not anomalies.
     """
     return [
         *_offsets(ops, final),
@@ -85,7 +86,7 @@ def _sent(ops: Iterable[Op]) -> dict[tuple[str, int], Op]:
 
 
 def _seen(ops: Iterable[Op], final: Final) -> Iterable[tuple[str, int, int]]:
-    """Every key, offset and value that anybody was told of."""
+    """Every key, offset and value that a producer or consumer has seen."""
     for op in ops:
         for send in op.sends:
             if send.offset is not None and op.outcome == "ok":
@@ -149,7 +150,7 @@ def _transactions(ops: Sequence[Op], final: Final) -> Iterable[Anomaly]:
 
 
 def _polls(ops: Sequence[Op], final: Final) -> Iterable[Anomaly]:
-    """Within a process, offsets of a key grow, and nothing that is there is passed over."""
+    """Within a process, the offsets of a key grow, and no value of the log is skipped."""
     places = {key: [offset for offset, _ in records] for key, records in final.items()}
     index = {key: {offset: at for at, offset in enumerate(found)} for key, found in places.items()}
     last: dict[tuple[str, str], int] = {}
@@ -176,7 +177,7 @@ def _polls(ops: Sequence[Op], final: Final) -> Iterable[Anomaly]:
 
 
 def _cycles(ops: Sequence[Op], final: Final, interleaving: bool) -> Iterable[Anomaly]:
-    """Of transactions whose writes are there, by what they wrote before others and what they read of others."""
+    """The cycles of transactions whose writes are in the log, by the order of writes and by what each has read."""
     number = {id(op): at for at, op in enumerate(ops)}
     writer = {where: number[id(op)] for where, op in _sent(ops).items()}
     writes: dict[int, set[int]] = defaultdict(set)
@@ -251,7 +252,7 @@ def _components(edges: Mapping[int, set[int]]) -> list[list[int]]:
 
 
 def check_pipeline(source: Final, target: Final) -> list[Anomaly]:
-    """A transformation that writes each value of its source once: nothing is missing, nothing came twice."""
+    """Check a transformation that writes each value of its source once: no value is missing or doubled."""
     anomalies = []
     for key, records in source.items():
         wanted = [value for _, value in records]

@@ -1,7 +1,7 @@
 """The clients of a history: transactional and plain producers, readers, and a transformation; each a thread.
 
-What a client was promised goes into its `ops`. It goes on over everything that passes; after what does not it begins
-anew, with a new client of the same name, as an application would.
+A client notes in its `ops` what was acknowledged. It retries errors that pass; after any other error it starts again
+with a new client of the same name, as an application would.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def key_of(message: Message) -> str:
 
 
 class Values:
-    """Numbers that are given once."""
+    """Numbers, each of which is given out once."""
 
     def __init__(self) -> None:
         self._count = itertools.count(1)
@@ -117,7 +117,7 @@ class PlainProducer(Client):
 
 
 class TransactionalProducer(Client):
-    """A few records to some partitions, then commit, or now and then abort."""
+    """Sends a few records to some partitions, then commits, or sometimes aborts."""
 
     def __init__(self, name: str, address: str, topic: str, partitions: int, seed: int, values: Values) -> None:
         self.values = values
@@ -132,7 +132,7 @@ class TransactionalProducer(Client):
                 pass
 
     def _transaction(self, producer: Any) -> bool:
-        """One transaction; whether the producer can go on."""
+        """Run one transaction; returns whether the producer can go on."""
         sent: dict[tuple[str, int], int | None] = {}
 
         def told(error: KafkaError | None, message: Message) -> None:
@@ -162,7 +162,7 @@ class TransactionalProducer(Client):
 
 
 def transactional(name: str, address: str) -> Any:
-    """A producer of that transactional id, None if it could not begin."""
+    """A producer with that transactional id, None if it could not be initialized."""
     producer = Producer(
         {**PRODUCER, "bootstrap.servers": address, "transactional.id": name, "transaction.timeout.ms": 20_000}
     )
@@ -174,7 +174,7 @@ def transactional(name: str, address: str) -> Any:
 
 
 def _retried(call: Callable[[], None]) -> None:
-    """Until it succeeds, or fails for good; as the library asks for."""
+    """Repeat a call until it succeeds, or fails with an error that the library does not call retriable."""
     while True:
         try:
             return call()
@@ -193,9 +193,9 @@ def _committed(producer: Any, ended: Callable[[Outcome], None]) -> bool:
 
 
 def _aborted(producer: Any, error: Exception | None, ended: Callable[[Outcome], None]) -> bool:
-    """Abort where that is asked for or the way out; whether the producer can go on."""
+    """Abort if the caller or the error asks for it; returns whether the producer can go on."""
     told = error.args[0] if isinstance(error, KafkaException) else None
-    if told is not None and not told.txn_requires_abort():  # fatal, or nobody knows
+    if told is not None and not told.txn_requires_abort():  # fatal, or the outcome is unknown
         ended("unknown")
         return False
     try:
@@ -208,7 +208,7 @@ def _aborted(producer: Any, error: Exception | None, ended: Callable[[Outcome], 
 
 
 class Reader(Client):
-    """Reads all partitions, and now and then begins anew: at the start, or near the end, which a long log needs."""
+    """Reads all partitions, and sometimes starts again, at the beginning or (for long logs) near the end."""
 
     def __init__(
         self, name: str, address: str, topic: str, partitions: int, seed: int, *, committed_only: bool = True
@@ -248,7 +248,7 @@ class Reader(Client):
 
 
 def polled(messages: list[Message]) -> list[Poll]:
-    """What a call has given, by key."""
+    """The records of a call, by key."""
     found: dict[str, list[tuple[int, int]]] = {}
     for message in messages:
         if message.error() is None:
@@ -260,12 +260,12 @@ def polled(messages: list[Message]) -> list[Poll]:
 
 
 class Transformer(Client):
-    """Consumes a topic and writes each value to the same partition of another, offsets in the transaction.
+    """Consumes a topic and writes each value to the same partition of another topic; transactions include the offsets.
 
-    With kafka-python: after a restart of the broker librdkafka 2.16 may wait for ever in send_offsets_to_transaction,
-    with Apache Kafka, too. So may kafka-python 3.0.12, once in some hundred thousand transactions: it has no request
-    under way then, and none that waits. Such a member leaves the group when it has not polled for a while, and the
-    other one goes on with its records.
+    It uses kafka-python: after a restart of the broker, librdkafka 2.16 may wait forever in
+    send_offsets_to_transaction, also with Apache Kafka. kafka-python 3.0.12 may do so too, once in some hundred
+    thousand transactions; it then has no request in flight and none queued. Such a member leaves the group when it has
+    not polled for a while, and the other transformer goes on with its records.
     """
 
     is_stuck = False
@@ -283,7 +283,7 @@ class Transformer(Client):
                     while not self.stopping:
                         self._round(producer, consumer)
             except KafkaPythonError:
-                self._stop.wait(0.1)  # whatever it is: a new producer fences the old one, a new consumer begins anew
+                self._stop.wait(0.1)  # any error: a new producer fences the old one, and a new consumer starts again
 
     def _producer(self) -> Any:
         producer = KafkaProducer(
@@ -311,7 +311,7 @@ class Transformer(Client):
         )
 
     def finish(self, deadline: float = 120) -> None:
-        """Stop. One that waits for ever in its library is left there."""
+        """Stop. A thread that waits forever in its library is left behind."""
         self._stop.set()
         self._thread.join(120)
         self.is_stuck = "in send_offsets_to_transaction" in self.where()
@@ -319,7 +319,7 @@ class Transformer(Client):
             super().finish(deadline)
 
     def _round(self, producer: Any, consumer: Any) -> None:
-        """One transaction of what a poll gives. Raises KafkaPythonError."""
+        """Write the records of one poll in one transaction. Raises KafkaPythonError."""
         found = consumer.poll(timeout_ms=100, max_records=200)
         if not found:
             return
@@ -335,9 +335,9 @@ class Transformer(Client):
 
 
 def _retries_lost_coordinators(producer: Any) -> None:
-    """kafka-python 3.0.12 forgets a request whose coordinator refuses the connection, and waits for it for ever.
+    """Make kafka-python 3.0.12 retry a request whose coordinator refuses the connection; it would wait for it forever.
 
-    It tries again where that node is only not ready.
+    By itself it retries only if that node is not ready.
     """
     client = producer._sender._client
     await_ready = client.await_ready

@@ -1,6 +1,6 @@
-"""What is done to a broker while a history is made: kills, pauses, a full disk, jumps of the clock. All seeded.
+"""The faults that hit a broker during a history: kills, pauses, a full disk, jumps of the clock. All are seeded.
 
-A broker of several nodes has faults of one node, too, and its partitions move all the while.
+With several nodes there are also faults of one node, and partitions move all the time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from compat_tests.tools import ROOT
 
 DISK_MIB = 512
 KINDS = ("kill", "pause", "full disk", "clock")
-#: Those of several nodes; `kill` is that of all of them.
+#: The faults of several nodes; `kill` kills all of them.
 NODE_KINDS = (*("kill node", "kill a mover", "pause node") * 3, "kill", "clock")
 
 
 class ShiftedBarnabas(Barnabas):
-    """A broker whose clock a test sets, and whose data may lie on a small disk of its own."""
+    """A broker whose clock a test sets. Its data may lie on a small disk of its own."""
 
     def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
         super().__init__(folder, overrides)
@@ -40,7 +40,7 @@ class ShiftedBarnabas(Barnabas):
         return [sys.executable, str(script), str(self.shift), *command[at + 1 :]]
 
     def mount(self) -> str | None:
-        """Put the data on a disk of `DISK_MIB`; why not, if that cannot be."""
+        """Put the data on a disk of `DISK_MIB`; returns the reason if that is not possible."""
         why = small_disk.mount(self.data_dir, DISK_MIB)
         self.is_small = why is None
         return why
@@ -51,7 +51,7 @@ class ShiftedBarnabas(Barnabas):
 
 
 class ShiftedNodes(ShiftedBarnabas, Nodes):
-    """The same of several nodes, any of which may be away: clients know them all."""
+    """The same for several nodes. Clients know the addresses of all, as any node may be away."""
 
     def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
         super().__init__(folder, overrides)
@@ -63,7 +63,7 @@ class ShiftedNodes(ShiftedBarnabas, Nodes):
 
 
 class Faults:
-    """One fault after the other, until `seconds` are over or there were `most` kills."""
+    """Causes one fault after the other, until `seconds` are over or there were `most` kills."""
 
     def __init__(self, server: Server, seed: int, kinds: tuple[str, ...] = KINDS, mover: Mover | None = None) -> None:
         """`mover` moves partitions of a broker of several nodes."""
@@ -115,7 +115,7 @@ class Faults:
         self.server.start()
 
     def pause(self) -> None:
-        """Everything stands still for a while, and goes on as if nothing had been."""
+        """Pause all processes for a while."""
         process = self.server.process
         assert process
         process.send_signal(signal.SIGSTOP)
@@ -127,32 +127,32 @@ class Faults:
         return self.server, self.random.randint(1, self.server.processes)
 
     def kill_node(self) -> None:
-        """SIGKILL for one node, the owner of the metadata as often as another."""
+        """SIGKILL for one node; the owner of the metadata is chosen as often as any other node."""
         nodes, node = self._node()
         nodes.kill_node(node)
 
     def kill_mover(self) -> None:
-        """SIGKILL for one node while partitions move: it gives them, it takes them, or it writes that down."""
+        """SIGKILL for one node while partitions move: it gives them, takes them, or writes the moves down."""
         assert self.mover is not None
         self.mover.many_now()
         self._never.wait(self.random.uniform(0, 0.05))
         self.kill_node()
 
     def pause_node(self) -> None:
-        """One node stands still while the others go on."""
+        """Pause one node while the others run."""
         nodes, node = self._node()
         nodes.send(node, signal.SIGSTOP)
         self._never.wait(self.random.choice([0.05, 0.5, 3.0]))
         nodes.send(node, signal.SIGCONT)
 
     def fill(self) -> None:
-        """No room on the disk for a second."""
+        """Fill the disk for a second."""
         path = self.server.data_dir / "filler"
         small_disk.fill(path)
         self._never.wait(self.random.uniform(0.2, 1.0))
         path.unlink()
 
     def jump(self) -> None:
-        """The time of day is set, by up to half an hour."""
+        """Change the wall clock, by up to half an hour."""
         assert isinstance(self.server, ShiftedBarnabas)
         self.server.shift.write_text(str(self.random.randint(-1_800_000, 1_800_000)))

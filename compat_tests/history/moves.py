@@ -1,6 +1,7 @@
-"""Partitions of a broker of several nodes, which move all the while; some moves are given up (KIP-455).
+"""Moves of partitions between the nodes of a broker, all through a history; some moves are cancelled (KIP-455).
 
-Any node is asked, as any tool may ask it. What became of a request that was lost nobody knows, and nobody needs to.
+The requests go to random nodes, as those of a tool may. If an answer is lost, its outcome is unknown and does not
+matter.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from barnabas.wire.messages.list_partition_reassignments import (
 from compat_tests.crash.workload import Work
 from compat_tests.waiting import until
 
-#: What a broker may say to a move, besides that it begins.
+#: The error codes that a broker may answer to a move.
 _EXPECTED = {
     ErrorCode.NONE,
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the coordinators' topics are made when they are first needed
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the coordinators' topics are created when they are first needed
 }
 
 
 def reassign(cluster: Cluster, moves: dict[TopicPartition, int | None]) -> dict[TopicPartition, ErrorCode]:
-    """Ask for moves to these nodes; None gives one up. Raises ClientError."""
+    """Ask for moves to these nodes; None cancels a move. Raises ClientError."""
     topics: dict[str, list[ReassignablePartition]] = {}
     for (topic, index), node in moves.items():
         topics.setdefault(topic, []).append(ReassignablePartition(index, None if node is None else [node]))
@@ -49,7 +50,7 @@ def reassign(cluster: Cluster, moves: dict[TopicPartition, int | None]) -> dict[
 
 
 def under_way(cluster: Cluster) -> set[TopicPartition]:
-    """The partitions that move now. Raises ClientError."""
+    """The partitions that are moving. Raises ClientError."""
     answer = cluster.any(ListPartitionReassignmentsRequest(), ListPartitionReassignmentsResponse)
     return {(topic.name, part.partition_index) for topic in answer.topics for part in topic.partitions}
 
@@ -69,7 +70,7 @@ class Mover(Work):
             self._move(self.random, self.random.randint(1, 4), cancels=self.random.random() < 0.25)
 
     def many_now(self) -> None:
-        """Half of all partitions, by whom it is told."""
+        """Move half of all partitions, in the caller's thread."""
         self._move(self._others, len(self.partitions) // 2, cancels=False)
 
     def _move(self, choice: random.Random, count: int, *, cancels: bool) -> None:
@@ -91,7 +92,7 @@ class Mover(Work):
             self.failures.append(f"{what} of {at[0]}-{at[1]}: {code.name}")
 
     def all_arrive(self) -> None:
-        """Stop, and wait until nothing moves any more, and all nodes say the same. Raises AssertionError."""
+        """Stop, and wait until no partition moves and all nodes name the same leaders. Raises AssertionError."""
         self.finish()
         with Cluster(",".join(self.servers)) as cluster:
             until(lambda: not under_way(cluster), "all partitions have arrived")

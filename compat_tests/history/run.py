@@ -1,6 +1,6 @@
 """Make a history and check it: `python -m compat_tests.history.run --seconds 60 --seed 7 [--quiet]`.
 
-With `--peer` that of Apache Kafka; with `--processes 3` that of three nodes, between which partitions move.
+`--peer` tests Apache Kafka; `--processes 3` tests three nodes, with partitions that move between them.
 
 four transactional producers, two plain ones -> topic h -> readers (two read_committed, one not)
                                                 h -> two transformers -> topic out
@@ -39,14 +39,14 @@ from compat_tests.waiting import until
 
 TOPIC, TARGET, PARTITIONS = "h", "out", 3
 SETTINGS = {
-    "log.segment.bytes": str(1 << 20),  # the least that Kafka takes
+    "log.segment.bytes": str(1 << 20),  # the smallest segment that Kafka allows
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
 }
-#: Seconds without a new value after which the transformers do not go on, and between two looks at what they wrote.
+#: Seconds without a new value until the transformers count as stuck; seconds between two reads of their results.
 STANDSTILL, LOOK = 90.0, 5.0
-#: So that what the coordinators keep is compacted all the time, and segments roll between any two faults.
+#: With these settings the coordinators' topics are compacted all the time, and segments roll between any two faults.
 SMALL_SEGMENTS = {
     "log.segment.bytes": "100000",
     "offsets.topic.segment.bytes": "20000",
@@ -58,7 +58,7 @@ SMALL_SEGMENTS = {
 
 
 class Result(msgspec.Struct):
-    """What a run has come to."""
+    """The result of a run."""
 
     outcomes: Counter[str]
     polled: int
@@ -86,7 +86,7 @@ class Result(msgspec.Struct):
 def make_history(
     server: Server, seed: int, seconds: float, *, kinds: tuple[str, ...] = KINDS, most_kills: int = 1 << 30
 ) -> tuple[list[Op], Result]:
-    """Let clients work on a running server, ill-treat it, wait until all is quiet, and check what they saw."""
+    """Let clients work on a running server, cause faults, wait until all clients are done, and check the history."""
     admin = AdminClient({"bootstrap.servers": server.address})
     made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (TOPIC, TARGET)])
     for future in made.values():
@@ -127,7 +127,7 @@ def make_history(
 
 
 def _mover(server: Nodes, seed: int) -> Mover:
-    """Of all partitions of clients' topics, and of the coordinators'."""
+    """A mover of all partitions of the clients' and the coordinators' topics."""
     parts = [(topic, index) for topic in (TOPIC, TARGET) for index in range(PARTITIONS)]
     parts += [(OFFSETS_TOPIC, index) for index in range(int(SETTINGS["offsets.topic.num.partitions"]))]
     parts += [(TRANSACTIONS_TOPIC, index) for index in range(int(SETTINGS["transaction.state.log.num.partitions"]))]
@@ -135,10 +135,10 @@ def _mover(server: Nodes, seed: int) -> Mover:
 
 
 def _wait_for_transformers(address: str, total: int, transformers: list[Transformer]) -> None:
-    """Until they have come to the end. Raises AssertionError if they do not go on, with what they do instead."""
+    """Wait until all values are transformed. Raises AssertionError, with the threads' states, if they are stuck."""
 
     def written() -> int:
-        """As they have been told; what a broker has committed without being able to say so is missing."""
+        """The number of acknowledged values; values whose commit was not answered are missing."""
         return sum(each.written for each in transformers)
 
     done, last = -1, time.monotonic()
@@ -152,7 +152,7 @@ def _wait_for_transformers(address: str, total: int, transformers: list[Transfor
         if now > last + STANDSTILL:
             what = f"the transformers do not go on after {done} of {total} values"
             raise AssertionError("\n".join([what, *(each.where() for each in transformers)]))
-        with contextlib.suppress(AssertionError):  # then it looks all the same
+        with contextlib.suppress(AssertionError):  # after a timeout, read again anyway
             until(lambda: written() - said >= total - done, "they have come to the end", LOOK)  # noqa: B023
 
 
@@ -195,7 +195,7 @@ def main() -> int:
         print(line)
     for line in result.log_errors[:20]:
         print(line)
-    errors = result.log_errors if args.processes > 1 else []  # of several nodes none has a full disk
+    errors = result.log_errors if args.processes > 1 else []  # one node may log errors: its disk was full
     return 1 if result.anomalies or result.failures or errors else 0
 
 

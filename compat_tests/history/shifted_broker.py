@@ -1,6 +1,6 @@
 """`barnabas serve` with a wall clock that a file shifts: `shifted_broker FILE serve...`; the file has milliseconds.
 
-A node that is killed again and again is started again at once each time: that it is killed is what the test wants.
+The supervisor restarts a killed node at once each time, however soon it was killed: the test kills on purpose.
 """
 
 from __future__ import annotations

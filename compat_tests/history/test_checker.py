@@ -73,7 +73,7 @@ def test_a_write_cycle_is_found_where_transactions_may_not_overlap() -> None:
 
 
 def test_a_write_read_cycle_is_found() -> None:
-    """Each has read what the other wrote, so that neither can have been visible first."""
+    """Each transaction has read a value of the other, so neither can have been visible first."""
     one = Op("p1", "ok", [Send("a", 1)], [Poll("b", [(0, 2)])])
     other = Op("p2", "ok", [Send("b", 2)], [Poll("a", [(0, 1)])])
     final = {"a": [(0, 1)], "b": [(0, 2)]}
@@ -82,7 +82,7 @@ def test_a_write_read_cycle_is_found() -> None:
 
 
 def test_a_cycle_of_many_transactions_is_found() -> None:
-    """Each reads what the next one wrote, the last what the first did."""
+    """Each transaction reads a value of the next one; the last reads a value of the first."""
     count = 2000
     ops = [Op(f"p{n}", "ok", [Send("a", n)], [Poll("a", [((n + 1) % count, (n + 1) % count)])]) for n in range(count)]
     final = {"a": [(n, n) for n in range(count)]}
@@ -92,7 +92,7 @@ def test_a_cycle_of_many_transactions_is_found() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_random_history_of_a_log_has_no_anomaly(seed: int) -> None:
-    """Transactions one after the other over an honest log; consumers that read what is committed, in pieces."""
+    """Transactions run one after the other over an honest log; consumers read the committed values in pieces."""
     rng = random.Random(seed)
     final: dict[str, list[tuple[int, int]]] = {"a": [], "b": [], "c": []}
     ends = dict.fromkeys(final, 0)

@@ -1,4 +1,4 @@
-"""Concurrent transactional and plain clients, and a broker that is ill-treated: their history has no anomaly."""
+"""Concurrent transactional and plain clients, and a broker with faults: their history has no anomaly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOSTLY_KILLS = ("kill",) * 6 + ("pause", "full disk", "clock")
 def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KINDS) -> Result:
     """A run without an anomaly."""
     server = ShiftedBarnabas(folder, {**SETTINGS, **SMALL_SEGMENTS})
-    server.mount()  # where that is not allowed there is no full disk, and all else
+    server.mount()  # without the right to mount a disk, the disk-full fault is left out
     try:
         with server:
             _, result = make_history(server, seed, seconds, kinds=kinds)
@@ -34,7 +34,7 @@ def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KIND
 
 
 def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
-    """A run of three nodes, one of which is killed or paused at a time, without an anomaly, and without an error."""
+    """A run of three nodes, killed or paused one at a time; it has no anomaly and logs no error."""
     with ShiftedNodes(folder, {**SETTINGS, **SMALL_SEGMENTS}) as server:
         _, result = make_history(server, seed, seconds, kinds=NODE_KINDS)
     assert not result.failures, result.failures
@@ -68,7 +68,7 @@ def test_nodes_that_are_killed_and_partitions_that_move(tmp_path: Path, seconds:
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
 def test_five_hundred_kills_of_nodes(tmp_path: Path) -> None:
-    """One history after the other, as below."""
+    """Run one history after the other, as the test below does."""
     faults = Counter[str]()
     for seed in itertools.count(2000):
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
@@ -82,9 +82,9 @@ def test_five_hundred_kills_of_nodes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
 def test_an_hour_with_a_thousand_kills(tmp_path: Path) -> None:
-    """One history after the other, each small enough for the memory of its checker.
+    """Run one history after the other, each small enough for the checker's memory.
 
-    Each has a process of its own: librdkafka has ended one with a damaged heap after some 2,400 producers.
+    Each runs in a process of its own: librdkafka damaged the heap of one process after some 2,400 producers.
     """
     operations, faults = 0, Counter[str]()
     for seed in itertools.count(1000):

@@ -1,1 +1,1 @@
-"""Clients that take what all share, and ordinary ones beside them."""
+"""Clients that use up shared resources, and ordinary clients beside them."""

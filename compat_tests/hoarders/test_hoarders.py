@@ -1,6 +1,7 @@
-"""Clients that take what all share, from one address; librdkafka from another one produces and joins all the same.
+"""Clients from one address use up shared resources; librdkafka, from another address, still produces and joins.
 
-`broker/tests/test_hoarders.py` has one test for each thing that is shared; these are what an ordinary client sees.
+`broker/tests/test_hoarders.py` has one test for each shared resource; these tests show the effect on an ordinary
+client.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def locked(new_server: NewServer) -> Server:
 
 
 def test_who_never_logs_in_keeps_nobody_from_logging_in(locked: Server) -> None:
-    """Connections and memory: 100 strangers, each of which sends what it is let of 500 KB."""
+    """Connections and memory: 100 clients without a login each send as much of 500 KB as the broker takes."""
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
     settings = {"bootstrap.servers": locked.address, **login, "sasl.password": "secret", "log_level": 0}
     with ExitStack() as stack:
@@ -98,7 +99,7 @@ def test_who_never_logs_in_keeps_nobody_from_logging_in(locked: Server) -> None:
 
 
 def joined(hoarder: Pipe, group: str) -> int:
-    """Join with a megabyte of metadata, for half an hour; the error code."""
+    """Join with a megabyte of metadata and a session timeout of half an hour; returns the error code."""
     hoarder.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
     protocols = [JoinGroupRequestProtocol("range", bytes(1_000_000))]
     request = JoinGroupRequest(group, 1_800_000, 60_000, protocol_type="consumer", protocols=protocols)

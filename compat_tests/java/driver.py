@@ -57,13 +57,13 @@ def _record(line: str) -> Record:
 
 
 def _verified(told: dict[str, Any]) -> Record:
-    """A record as kafka-verifiable-consumer tells it."""
+    """A record as kafka-verifiable-consumer prints it."""
     value = told["value"]
     return Record(None if value is None else value.encode(), partition=told["partition"], offset=told["offset"])
 
 
 class VerifiableMember(ProcessMember):
-    """kafka-verifiable-consumer tells everything in lines of JSON, and commits after each poll."""
+    """kafka-verifiable-consumer prints its events as lines of JSON, and commits after each poll."""
 
     def see_output(self, line: str) -> None:
         told = json.loads(line)
@@ -130,7 +130,7 @@ class JavaDriver(Driver):
 
     @staticmethod
     def _check(done: subprocess.CompletedProcess[str]) -> str:
-        """What a tool printed. Raises Refused with what it says went wrong."""
+        """The output of a tool. Raises Refused with the tool's error."""
         found = _EXCEPTION.search(done.stderr) or _EXCEPTION.search(done.stdout)
         if found:
             raise Refused(_NAMES.get(found[1], found[1]))

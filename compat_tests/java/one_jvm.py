@@ -1,4 +1,4 @@
-"""One JVM in which Kafka's tools run one after the other (`Tools.java`): a tool's time is mostly its JVM's start."""
+"""One JVM that runs Kafka's tools one after the other (`Tools.java`): most of a tool's time is the start of a JVM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBER = struct.Struct(">i")
 
 
 class OneJvm:
-    """Started with the first command, and again when it has ended; ended with this process, as its input ends."""
+    """Starts with the first command, and again after it has ended. It ends with this process, as its input ends."""
 
     def __init__(self, command: Sequence[str], deadline: float) -> None:
         self._command, self._deadline = command, deadline
@@ -21,7 +21,7 @@ class OneJvm:
         self._lock = threading.Lock()
 
     def run(self, words: Sequence[str], given: bytes) -> subprocess.CompletedProcess[str]:
-        """Run a tool to its end. Raises TimeoutExpired when that does not come, and EOFError when the JVM has ended."""
+        """Run a tool to its end. Raises TimeoutExpired if it does not end, and EOFError if the JVM has ended."""
         with self._lock:
             process = self._started()
             assert process.stdin is not None

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("client")
 
 
 def refused(server: Server, main: str, *arguments: str) -> str:
-    """What a tool says that must fail."""
+    """The error of a tool that must fail."""
     done = tools.run(main, "--bootstrap-server", server.address, *arguments)
     assert done.returncode != 0, done.stdout
     return done.stdout + done.stderr

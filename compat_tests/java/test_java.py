@@ -9,7 +9,7 @@ from compat_tests.scenarios import SCENARIOS, Scenario
 DRIVER = JavaDriver
 
 
-#: With this client they start several JVMs each.
+#: With this client, each of these scenarios starts several JVMs.
 LONG = {"admin_configs", "group_shares", "group_static", "group_two", "many_partitions", "topic_recreate"}
 EACH = [
     pytest.param(scenario, marks=[pytest.mark.long] * (scenario.name in LONG), id=scenario.name)

@@ -1,4 +1,4 @@
-"""Apache Kafka's tools beyond the scenarios: what an operator runs against a broker, and over its files."""
+"""Apache Kafka's tools that no scenario uses: an operator runs them against a broker, or on its files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(server: Server, main: str, *arguments: str) -> str:
 
 
 def at_rest(segment: Path) -> Path:
-    """The segment when no zeros wait at its end for more records; Kafka's tool takes them for damage."""
+    """The segment, once it has no reserved zeros at its end any more: Kafka's tool takes them for damage."""
     until(lambda: not segment.read_bytes().endswith(bytes(HEADER_SIZE)), f"{segment} ends with its log")
     return segment
 
@@ -69,7 +69,7 @@ def test_dump_log_decodes_commits(client: Driver, other: Driver, server: Server)
     other.produce("committed", numbered(4))
     other.consume_in_group("dumped-group", "committed", 4)
     segments = [s for n in range(50) if (s := server.segment("__consumer_offsets", n)).exists() and s.stat().st_size]
-    server.stop()  # a client that leaves its group may still write
+    server.stop()  # a client that is leaving its group may still write
     done = tools.run(tools.DUMP_LOG, "--files", ",".join(map(str, segments)), "--offsets-decoder")
     server.start()
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
 """Apache Kafka's command-line tools, run without their shell scripts.
 
-A start costs a second of CPU, most of it for loading classes. So tools that run to their end share a JVM for each
-process of pytest, and of those that have one of their own the first run leaves an archive of its classes in .tools/cds.
+A start costs a second of CPU, most of it for loading classes. So tools that run to their end share one JVM in each
+process of pytest. The first run of a tool with a JVM of its own leaves an archive of its classes in .tools/cds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REASSIGNMENTS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ACLS = "org.apache.kafka.tools.AclCommand"
 CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
-#: It has its results only when its JVM ends.
+#: A tool that prints its results only when its JVM ends.
 ALONE = {VERIFIABLE_PRODUCER}
 
 
@@ -63,7 +63,7 @@ def command(main: str, *arguments: str, archive: str | None = None, options: Seq
 def run(
     main: str, *arguments: str, lines: bytes | None = None, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a tool to its end: in the JVM of all tools, or with options in one of its own."""
+    """Run a tool to its end: in the shared JVM, or, with options, in one of its own."""
     if main not in ALONE and not options and shutil.which("javac"):
         return _one_jvm().run((main, *arguments), lines or b"")
     fresh, option = CDS / f"{uuid.uuid4()}.new", None
@@ -89,7 +89,7 @@ def _one_jvm() -> OneJvm:
 
 
 def program(source: Path, *arguments: str) -> list[str]:
-    """The command line of a program of ours, on Kafka's clients; Java compiles a source file anew at each start."""
+    """The command line of one of our Java programs; a source file is compiled once, not at each start."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     java, jars = ["java", "-Xmx160m", *BRIEF_JVM, quiet, "-cp"], f"{KAFKA_JARS}/*"
     if not shutil.which("javac"):
@@ -98,7 +98,7 @@ def program(source: Path, *arguments: str) -> list[str]:
 
 
 def _compiled(source: Path) -> Path:
-    """The folder of its classes, made once for each text."""
+    """The folder of a program's classes, compiled once for each source text."""
     folder = CLASSES / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
     if not folder.exists():
         CLASSES.mkdir(exist_ok=True)
@@ -108,6 +108,6 @@ def _compiled(source: Path) -> Path:
         subprocess.run(compiler, check=True, capture_output=True, timeout=DEADLINE)
         try:
             os.rename(fresh, folder)
-        except OSError:  # another process of pytest was first
+        except OSError:  # another process of pytest has compiled it
             shutil.rmtree(fresh)
     return folder

@@ -25,7 +25,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, written.Content]:
-    """A directory that barnabas has written and left, and what it held."""
+    """A data directory of a stopped barnabas broker, and its content as clients saw it."""
     if reason := missing("java"):
         pytest.skip(reason)
     with Barnabas(tmp_path_factory.mktemp("ours"), SETTINGS) as ours:
@@ -78,7 +78,7 @@ def test_kafkas_dump_tool_accepts_every_file(left: tuple[Path, written.Content])
 @pytest.mark.long
 def test_kafka_goes_on_with_it_and_barnabas_after_that(left: tuple[Path, written.Content], tmp_path: Path) -> None:
     path, held = left
-    # Its cleaner would go on where ours has stopped, while the records are read.
+    # Otherwise Kafka's cleaner would continue where ours stopped, while the test reads the records.
     kafka = ApacheKafka(tmp_path / "kafka", {**written.KAFKA_SETTINGS, "log.cleaner.enable": "false"})
     kafka.format()
     shutil.rmtree(kafka.data_dir)

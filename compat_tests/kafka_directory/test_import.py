@@ -1,4 +1,4 @@
-"""`barnabas import-kafka-logs` takes over what a real Kafka has written, to the record."""
+"""`barnabas import-kafka-logs` takes over all that a real Kafka has written, down to each record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def import_kafka_logs(source: Path, target: Path, *options: str) -> subprocess.C
 
 
 class FromKafka(NamedTuple):
-    """A directory that a Kafka has left, and what it held."""
+    """A data directory of a stopped Kafka, and its content as clients saw it."""
 
     path: Path
     content: Content
@@ -35,7 +35,7 @@ class FromKafka(NamedTuple):
 
 
 def digest(path: Path) -> str:
-    """Of all files below a folder: names and bytes."""
+    """A digest of the names and bytes of all files below a folder."""
     found = hashlib.sha256()
     for file in sorted(path.rglob("*")):
         found.update(str(file.relative_to(path)).encode())
@@ -59,7 +59,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FromKafka]:
 
 @pytest.fixture(scope="module")
 def ours(kafka: FromKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
-    """Served from what was imported."""
+    """A barnabas broker that serves the imported directory."""
     ours = Barnabas(tmp_path_factory.mktemp("ours"))
     before = digest(kafka.path)
     done = import_kafka_logs(kafka.path, ours.data_dir, "--link")

@@ -1,4 +1,4 @@
-"""What the tests write into one broker and look for in another one: records of every kind, groups, settings."""
+"""The content that the tests write to one broker and expect in another one: records of every kind, groups, settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from compat_tests.broker_process import Server
 from compat_tests.waiting import until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-#: Few partitions of the coordinators, a cleaner and snapshots in a hurry, small segments.
+#: The coordinators have few partitions, the cleaner and snapshots run often, and segments are small.
 KAFKA_SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
@@ -32,7 +32,7 @@ KAFKA_SETTINGS = {
     "log.initial.task.delay.ms": "100",
     "metadata.log.max.record.bytes.between.snapshots": "3000",
 }
-#: Their records have old timestamps: none is to expire.
+#: The records of these topics have old timestamps, and none may expire.
 TOPICS = {
     "codecs": {"retention.ms": "-1", "segment.bytes": "1048576", "index.interval.bytes": "256"},
     "transactional": {"retention.ms": "-1"},
@@ -55,7 +55,7 @@ Seen = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes],
 
 
 class Idempotent(NamedTuple):
-    """A producer id, and its last batch: of three records that begin at a sequence, and where it went."""
+    """A producer id and its last batch of three records: the batch's first sequence and its base offset."""
 
     producer_id: int
     producer_epoch: int
@@ -69,7 +69,7 @@ def admin(server: Server) -> AdminClient:
 
 def create(server: Server) -> None:
     news = [NewTopic(name, PARTITIONS, 1, config=configs) for name, configs in TOPICS.items()]
-    client = admin(server)  # which must outlive what it has promised
+    client = admin(server)  # the producer must stay alive as long as its delivery futures
     for made in client.create_topics(news).values():
         made.result(30)
 
@@ -88,7 +88,7 @@ def producer(server: Server, **settings: Any) -> Producer:
 
 
 def send(to: Producer, topic: str, words: list[bytes], at: int = TIME) -> None:
-    """Every word to every partition."""
+    """Write every word to every partition."""
     for number, word in enumerate(words):
         for partition in range(PARTITIONS):
             to.produce(
@@ -103,13 +103,13 @@ def send(to: Producer, topic: str, words: list[bytes], at: int = TIME) -> None:
 
 
 def write_codecs(server: Server) -> None:
-    """More than a segment."""
+    """Write more than a segment."""
     for codec in CODECS:
         send(producer(server, compression_codec=codec), "codecs", [codec.encode() + bytes(900)] * 500)
 
 
 def write_transactions(server: Server) -> Producer:
-    """One committed, one aborted, one that stays open; its producer."""
+    """Write a committed, an aborted and an open transaction; returns the producer of the open one."""
     for name, ends in (("first", "commit_transaction"), ("second", "abort_transaction")):
         writer = producer(server, transactional_id=name)
         writer.init_transactions(30)
@@ -125,8 +125,8 @@ def write_transactions(server: Server) -> Producer:
 
 
 def write_compacted(server: Server, folder: Path) -> None:
-    """Until the log cleaner has been there."""
-    times = iter(range(TIME, TIME + 10_000_000, 1000))  # segments are rolled by the time of their records
+    """Write a compacted topic, until the log cleaner has cleaned it."""
+    times = iter(range(TIME, TIME + 10_000_000, 1000))  # the timestamps of the records make segments roll
     for number in range(6):
         send(producer(server), "compacted", [b"%d" % number] * 40, next(times))
 
@@ -169,7 +169,7 @@ def write_idempotent(server: Server) -> Idempotent:
 
 
 def join(server: Server, group: str, topic: str, position: int, **settings: Any) -> None:
-    """Be a member of a group, commit a position, and leave."""
+    """Join a group, commit a position, and leave."""
     named = {key.replace("_", "."): value for key, value in settings.items()}
     consumer = Consumer(
         {"bootstrap.servers": server.address, "group.id": group, "enable.auto.commit": False, "log_level": 0, **named}
@@ -231,7 +231,7 @@ def _read(server: Server, names: Iterable[str], isolation: str) -> dict[str, lis
 
 
 class Topics(NamedTuple):
-    """What there is of topics, by name."""
+    """Topics by name, as clients see them."""
 
     configs: dict[str, dict[str, str]]
     ids: dict[str, bytes]
@@ -247,7 +247,7 @@ class Content(NamedTuple):
 
 
 def bounds(server: Server) -> dict[str, list[tuple[int, int]]]:
-    """Where the partitions begin and end."""
+    """The first offset and the end offset of each partition."""
     keys = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
     with Cluster(server.address) as cluster:
         first, last = list_offsets(cluster, keys, EARLIEST), list_offsets(cluster, keys, LATEST)
@@ -270,7 +270,7 @@ def content(server: Server) -> Content:
 
 
 def snapshotted(kafka: Server) -> None:
-    """Have Kafka write a metadata snapshot: the settings of a topic change until it has."""
+    """Make Kafka write a metadata snapshot: change a topic's settings until one is written."""
     folder = kafka.data_dir / "__cluster_metadata-0"
     count = iter(range(10_000))
 
@@ -285,7 +285,7 @@ _join_new = functools.partial(join, group_protocol="consumer")
 
 
 def write_all(kafka: ApacheKafka) -> tuple[Producer, Idempotent]:
-    """All of it into a new Kafka; the producers that go on."""
+    """Write everything to a new Kafka; returns the producers that go on."""
     create(kafka)
     write_codecs(kafka)
     open_transaction = write_transactions(kafka)
@@ -295,6 +295,6 @@ def write_all(kafka: ApacheKafka) -> tuple[Producer, Idempotent]:
     _join_new(kafka, "modern", "codecs", 20)
     write_compacted(kafka, kafka.data_dir)
     snapshotted(kafka)
-    alter(kafka, ResourceType.TOPIC, "deleted", {"max.message.bytes": "1234567"})  # behind the snapshot
+    alter(kafka, ResourceType.TOPIC, "deleted", {"max.message.bytes": "1234567"})  # after the snapshot
     alter(kafka, ResourceType.BROKER, "1", {"log.cleaner.threads": "2", "log.retention.ms": "700000000"})
     return open_transaction, last

@@ -49,7 +49,7 @@ class GroupMember(Base, ConsumerRebalanceListener):
         self.consumer = stack.enter_context(closing(KafkaConsumer(**self.settings)))
         self.consumer.subscribe([self.topic], listener=self)
         # kafka-python 3.0.12 joins again when it learns about the topic only after its first join, and can then hang
-        # for good, with any broker. So the topic is made known before the first poll.
+        # forever, with any broker. So the client learns about the topic before the first poll.
         self.consumer.partitions_for_topic(self.topic)
 
     def poll(self) -> None:

@@ -2,20 +2,20 @@
 
 
 class ExternalService:
-    """A broker that somebody else runs."""
+    """A broker that the tests run, not the suite."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
 
     def open(self) -> None:
-        """It runs."""
+        """Do nothing: the broker runs already."""
 
     def close(self) -> None:
-        """It goes on."""
+        """Do nothing: the broker keeps running."""
 
 
 class SpawnedService:
-    """Not used: KAFKA_URI says that there is a broker."""
+    """Not used: KAFKA_URI names a broker."""
 
     def __init__(self, *_: object, **__: object) -> None:
         raise RuntimeError("set KAFKA_URI")

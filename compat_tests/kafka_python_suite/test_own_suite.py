@@ -5,7 +5,8 @@ without being listed are printed, to be added.
 
 A listed test that fails is run again, at most twice: kafka-python 3.0.12 forgets a `subscribe()` that comes while the
 answer to its bootstrap metadata request is on its way (`ClusterMetadata.set_topics` says so itself), and then reads
-nothing for five minutes, from any broker. With a broker that answers within a millisecond a run in twenty meets it.
+nothing for five minutes, from any broker. With a broker that answers within a millisecond, this happens in one run of
+twenty.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 PASSING = HERE / "passing.txt"
 KAFKA_VERSION = "4.3.1"
 DEADLINE = 280
-# What the suite's own fixtures would set on the broker that they start.
+# The settings that the suite's own fixtures give to the broker that they start.
 SETTINGS = {"num.partitions": "4", "node.id": "0", "group.min.session.timeout.ms": "1000"}
 
 
@@ -42,8 +43,8 @@ def test_own_suite(new_server: NewServer, tmp_path: Path) -> None:
     server = new_server({**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}, port)
     source = kafka_python_source()
     shutil.copy(HERE / "service.py", source / "test" / "service.py")
-    (source / "test" / "__init__.py").touch()  # else the standard library's package of that name is found
-    (source / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)  # where it would start one
+    (source / "test" / "__init__.py").touch()  # otherwise the standard library's package of that name is found
+    (source / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)  # must exist
     listed = set(PASSING.read_text().split())
     passed, output = _run(source, server.address, ["test/integration"], tmp_path / "results.xml")
     print(output.strip().splitlines()[-1])

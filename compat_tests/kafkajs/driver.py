@@ -1,4 +1,4 @@
-"""kafkajs: one node process for all scenarios, that is told what to do in lines of JSON."""
+"""kafkajs: one Node.js process for all scenarios, which reads commands as lines of JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCRIPT = Path(__file__).with_name("driver.js")
 
 
 def environment() -> dict[str, str]:
-    """Where node finds kafkajs."""
+    """The environment with which Node.js finds kafkajs."""
     return {
         **os.environ,
         "NODE_PATH": str(KAFKAJS / "node_modules"),
@@ -55,7 +55,7 @@ def _record(told: dict[str, Any]) -> Record:
 
 
 class GroupMember(Member):
-    """A consumer inside the node process."""
+    """A consumer inside the Node.js process."""
 
     def __init__(self, driver: KafkajsDriver, number: int) -> None:
         super().__init__()
@@ -63,12 +63,12 @@ class GroupMember(Member):
         self.open = True
 
     def see(self, told: dict[str, Any]) -> None:
-        """An event of this member."""
+        """Handle an event of this member."""
         match told["event"]:
             case "record":
                 self.on_records([_record(told["record"])])
             case "assigned":
-                self.on_revoked(self.assigned)  # the client tells all that it has, not what is new
+                self.on_revoked(self.assigned)  # the client reports all its partitions, not the new ones
                 self.on_assigned(told["partitions"])
             case "revoked":
                 self.on_revoked(self.assigned)
@@ -118,7 +118,7 @@ class KafkajsDriver(Driver):
             future.set_exception(AssertionError("the node process ended"))
 
     def call(self, operation: str, **options: Any) -> Any:
-        """Have something done. Raises Refused."""
+        """Send a command, and return its result. Raises Refused."""
         assert self.process.stdin
         number, answer = next(self.numbers), Future[Any]()
         self.answers[number] = answer

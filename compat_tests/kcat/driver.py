@@ -1,4 +1,4 @@
-"""kcat: one process for each thing that is asked of it."""
+"""kcat: one process for each call."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class GroupMember(ProcessMember):
 class KcatDriver(Driver):
     name = "kcat"
     tool = "kcat"
-    lost_by_close = 1  # the record in hand when SIGTERM comes is marked as read, but not printed; with any broker
+    lost_by_close = 1  # with any broker, kcat marks the current record as read on SIGTERM but does not print it
 
     @staticmethod
     def version() -> str:

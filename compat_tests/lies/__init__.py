@@ -1,1 +1,1 @@
-"""Clients that lie."""
+"""Clients that send false data."""

@@ -1,4 +1,4 @@
-"""Batches that are not what they say, over the wire: the codes of barnabas, and where Apache Kafka's differ."""
+"""Batches whose headers are false, over the wire: barnabas's error codes, and where Apache Kafka's differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.one_node(
     "it speaks to one node over connections of its own, which need not lead or coordinate what it asks for"
 )
 
-# Kafka has no word for damaged compressed data, and writes these as they are; readers then see what is wrong with them.
+# Kafka has no error code for damaged compressed data. It writes the batches with NONE as they are; readers then fail.
 DIFFERENT = {
     "data that does not decompress": ErrorCode.UNKNOWN_SERVER_ERROR,
     "an unknown codec": ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -46,7 +46,7 @@ def created(pipe: Pipe, name: str, **configs: str) -> str:
 
 
 def produced(pipe: Pipe, topic: str, data: bytes) -> Any:
-    """The partition's answer. Kafka's partitions come into being a little after their topic."""
+    """Produce, and return the partition's answer. Kafka creates partitions a little after their topic."""
     while True:
         parts = [PartitionProduceData(index=0, records=data)]
         asked = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(topic, partition_data=parts)])

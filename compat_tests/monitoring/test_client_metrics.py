@@ -1,4 +1,4 @@
-"""Clients push what they measure of themselves (KIP-714), as Kafka's own tool asks them to, and /metrics tells it."""
+"""Clients push their own metrics (KIP-714), as Kafka's own tool configures it, and /metrics shows them."""
 
 from __future__ import annotations
 

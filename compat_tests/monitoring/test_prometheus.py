@@ -1,4 +1,4 @@
-"""A real Prometheus reads a broker: the names are there, the dashboard's questions have answers, the alerts fire."""
+"""A real Prometheus reads a broker: the metrics exist, the dashboard's queries return data, the alerts fire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compat_tests.waiting import until
 DEPLOY = ROOT / "docs" / "deploy"
 ALERTS, DASHBOARD = DEPLOY / "alerts.yml", DEPLOY / "grafana.json"
 RULE_TESTS = Path(__file__).parent / "alerts_test.yml"
-#: What a broker without queries, streams, errors and refused clients has no series of.
+#: Metrics without a series on a broker that has no queries, streams, errors or refused clients.
 EMPTY = re.compile(r"barnabas_(query|stream)_|requestmetrics_errors_total")
 
 pytestmark = [
@@ -31,7 +31,7 @@ pytestmark = [
 
 
 def promtool(*words: str) -> str:
-    """What promtool prints; it must find no fault."""
+    """The output of promtool, which must not find an error."""
     tool = program_of_prometheus("promtool")
     assert tool is not None
     done = subprocess.run([tool, *words], capture_output=True, text=True, timeout=120, check=False)
@@ -40,7 +40,7 @@ def promtool(*words: str) -> str:
 
 
 class Prometheus:
-    """The server, with its data in a folder; it reads `target`, and has the alerts."""
+    """The server, with its data in a folder. It scrapes `target`, and has the alerts."""
 
     def __init__(self, folder: Path, target: str) -> None:
         program = program_of_prometheus("prometheus")
@@ -83,7 +83,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
-    """A broker that has had some work: a topic, a group that is behind, a client that asked for what is not there."""
+    """A broker with some history: a topic, a group with a lag, a client that asked for an unknown topic."""
     server = Barnabas(tmp_path_factory.mktemp("broker"), {"barnabas.http.listen": "127.0.0.1:0"})
     server.start()
     producer = Producer({"bootstrap.servers": server.address})
@@ -125,7 +125,7 @@ def test_the_names_and_kinds_are_as_prometheus_wants_them(http: str) -> None:
     tool = program_of_prometheus("promtool")
     assert tool is not None
     done = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
-    # Kafka's exporter has names that Prometheus would choose otherwise: those stay as users know them.
+    # Some names of Kafka's exporter break Prometheus's conventions; they stay as users know them.
     own = [line for line in done.stdout.decode().splitlines() + done.stderr.decode().splitlines() if "barnabas" in line]
     assert not own
 
@@ -141,7 +141,7 @@ def test_each_alert_fires_when_it_should_and_only_then() -> None:
 
 
 def expressions() -> list[str]:
-    """Every question of the dashboard, with its variables filled in."""
+    """Every query of the dashboard, with its variables filled in."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     found = [target["expr"] for panel in panels for target in panel.get("targets", [])]
     assert len(found) > 25
@@ -151,7 +151,7 @@ def expressions() -> list[str]:
 @pytest.mark.parametrize("expression", expressions())
 def test_the_dashboards_questions_have_answers(prometheus: Prometheus, expression: str) -> None:
     if EMPTY.search(expression):
-        prometheus.ask(expression)  # a question that Prometheus understands
+        prometheus.ask(expression)  # Prometheus can parse the query
     else:
         until(lambda: bool(prometheus.ask(expression)), f"an answer to {expression}")
 
@@ -164,5 +164,5 @@ def test_the_lag_of_a_group(prometheus: Prometheus) -> None:
 def test_no_alert_fires_for_a_broker_that_is_well(prometheus: Prometheus) -> None:
     until(lambda: bool(prometheus.ask('up{job="barnabas"} == 1')), "a scrape")
     firing = {each["metric"]["alertname"] for each in prometheus.ask('ALERTS{alertstate="firing"}')}
-    # The machine of the tests may be short of room on its disk.
+    # The disk of the tests' machine may be nearly full.
     assert firing <= {"DiskFull", "DiskFullSoon"}

@@ -1,4 +1,4 @@
-"""A broker of three nodes, and what can be done to one of them."""
+"""A broker of three nodes, and faults of one of them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Nodes(Barnabas):
 
     @property
     def servers(self) -> str:
-        """All nodes, for clients."""
+        """The bootstrap servers of clients: all nodes."""
         return ",".join(f"127.0.0.1:{self.port + index}" for index in range(self.processes))
 
     def pids(self) -> dict[int, int]:
-        """The processes of the nodes that run, by the ports on which they listen."""
+        """The process ids of the running nodes, by node id."""
         assert self.process
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return {node: pid for pid in map(int, children.split()) if (node := self._node_of(pid)) is not None}
 
     def _node_of(self, pid: int) -> int | None:
-        """Which node a process is: the one whose lock it has open."""
+        """The node id of a process: it has that node's lock file open."""
         try:
             for name in os.listdir(f"/proc/{pid}/fd"):
                 found = re.search(r"/nodes/(\d+)/\.lock$", os.readlink(f"/proc/{pid}/fd/{name}"))
@@ -40,14 +40,13 @@ class Nodes(Barnabas):
         return None
 
     def send(self, node: int, number: signal.Signals) -> None:
-        """A signal for one node."""
+        """Send a signal to one node."""
         os.kill(self.pids()[node], number)
 
     def kill_node(self, node: int) -> None:
-        """SIGKILL for a node; returns when another process is that node, and takes connections.
+        """SIGKILL for a node; returns when a new process runs as that node and takes connections.
 
-        kafka-python 3.0.12 forgets a request of a transaction whose coordinator refuses the connection, and then waits
-        for ever.
+        kafka-python 3.0.12 loses a transaction's request if the coordinator refuses the connection, and waits forever.
         """
         before = self.pids()[node]
         os.kill(before, signal.SIGKILL)

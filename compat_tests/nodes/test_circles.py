@@ -1,6 +1,6 @@
-"""One node stands still while the others are asked everything that makes one node ask another.
+"""One node is paused while clients send the others every request that makes one node ask another.
 
-Who does not need that node answers; what needs it goes on when it comes back; and nothing stays stuck.
+Requests that do not need that node are answered. Those that need it go on when it comes back; none stays stuck.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from compat_tests.history.moves import reassign, under_way
 from compat_tests.nodes.broker import Nodes
 from compat_tests.waiting import DEADLINE, changed, until
 
-#: Two partitions for each node, and a coordinator of each kind on each.
+#: Each node has two partitions and a coordinator of each kind.
 PARTITIONS = 6
 SETTINGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
 #: The test alone ends the hang.
 SETTINGS |= {"barnabas.node.hang.ms": "600000"}
-#: More than a node has in reserve.
+#: More producer ids than a node has in reserve.
 PRODUCER_IDS = 1500
 PATIENCE = 60.0
 NODES = (1, 2, 3)
@@ -48,7 +48,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 class Asked:
-    """A question that a thread of its own asks. `answered` raises what went wrong."""
+    """A request that a thread of its own makes. `answered` raises its error."""
 
     def __init__(self, what: str, ask: Callable[[], None]) -> None:
         self.what, self._ask = what, ask
@@ -71,7 +71,7 @@ class Asked:
 
 
 class AtOne(Cluster):
-    """A client that asks its first node for changes, too, which others ask the controller for."""
+    """A client that also sends its first node the changes that other clients send to the controller."""
 
     def find_controller(self) -> Connection:
         return self._any_broker()
@@ -87,17 +87,17 @@ class World:
                 create_topic(cluster, name, {}, partitions=PARTITIONS)
             self.groups = {node: names[0] for node, names in self._coordinated(cluster, GROUP).items()}
             self.ids = self._coordinated(cluster, TRANSACTION)
-            for name in itertools.chain(*self.ids.values()):  # each has its producer id, which the owner reserves
+            for name in itertools.chain(*self.ids.values()):  # each gets its id, which the owner reserves
                 TransactionalProducer(cluster, name, timeout_ms=60_000).begin()
             self.leaders = cluster.leaders("t")
         assert sorted(self.leaders.values()) == sorted(2 * NODES)
 
     def at(self, node: int) -> Cluster:
-        """A client that begins at a node."""
+        """A client whose first node is the given one."""
         return AtOne(f"127.0.0.1:{self.nodes.port + node - 1}", patience=PATIENCE)
 
     def _coordinated(self, cluster: Cluster, kind: int) -> dict[int, list[str]]:
-        """Four names that each node coordinates."""
+        """Four names for each node that it coordinates."""
         found: dict[int, list[str]] = {node: [] for node in NODES}
         for number in itertools.count():
             name = f"name{number}"
@@ -114,13 +114,13 @@ class World:
     # --- what is asked ------------------------------------------------------------------------------------------------
 
     def produces(self, begin: int, leader: int) -> None:
-        """To the partitions of one node."""
+        """Write to the partitions of one node."""
         with self.at(begin) as cluster:
             batches = [Batch("t", index, build_batch([Record(None, b"v", 0)])) for index in self.led_by(leader)]
             _all_taken(produce(cluster, batches))
 
     def commits(self, begin: int, coordinator: int) -> None:
-        """The offsets of a group."""
+        """Commit offsets of a group."""
         with self.at(begin) as cluster:
             told = commit(cluster, self.groups[coordinator], {("t", 0): Committed(1, "", -1)})
             assert set(told.values()) == {ErrorCode.NONE}
@@ -147,14 +147,14 @@ class World:
         producer.commit_offsets(self.groups[leader], {("t", 0): Committed(1, "", -1)})
 
     def transacts(self, begin: int, coordinator: int, leader: int, which: int) -> None:
-        """A whole transaction, and the beginning of the next one, which waits until all markers are written."""
+        """Run a whole transaction, and begin the next one, which waits until all markers are written."""
         producer = self.begun(begin, self.ids[coordinator][which], leader)
         producer.end(commit=True)
         producer.begin()
         producer.cluster.close()
 
     def changes(self, begin: int) -> None:
-        """All that only the owner of the metadata may change."""
+        """Make each change that only the owner of the metadata can make."""
         with self.at(begin) as cluster:
             name = f"by-{begin}"
             check(create_topic(cluster, name, {}, partitions=3).error_code, name)
@@ -164,14 +164,14 @@ class World:
             assert code == ErrorCode.NONE, why
 
     def takes_producer_ids(self, begin: int) -> None:
-        """More than that node has in reserve."""
+        """Take more producer ids than that node has in reserve."""
         with self.at(begin) as cluster:
             asked = InitProducerIdRequest(transactional_id=None)
             given = {cluster.any(asked, InitProducerIdResponse).producer_id for _ in range(PRODUCER_IDS)}
             assert len(given) == PRODUCER_IDS
 
     def moves(self, begin: int) -> None:
-        """Two partitions go to the next node."""
+        """Move two partitions to the next node."""
         with self.at(begin) as cluster:
             to = begin % len(NODES) + 1
             codes = reassign(cluster, {("moved", begin - 1): to, ("moved", begin + 2): to})
@@ -214,7 +214,7 @@ def test_a_node_that_stands_still_holds_up_those_alone_who_need_it(nodes: Nodes,
         world.commits(begin, other)
         world.transacts(begin, other, begin, 2 + (begin == live[0]))
     for producer in ending:
-        producer.end(commit=True)  # decided by its coordinator alone; the marker comes later
+        producer.end(commit=True)  # its coordinator alone decides it; the marker comes later
     assert nodes.pids()[still] == pid, "all this was answered while the node stood still"
     nodes.send(still, signal.SIGCONT)
     for each in waiting:

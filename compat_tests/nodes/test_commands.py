@@ -1,4 +1,4 @@
-"""The commands against three nodes, whichever of them is named."""
+"""The commands against three nodes, given the address of any one of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compat_tests.tools import ROOT
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """A topic with records on all nodes, and a group that has read two of them from each partition."""
+    """A topic with records on all nodes, and a group that has read two records of each partition."""
     with Nodes(tmp_path_factory.mktemp("nodes")) as server:
         made(server.servers, "t")
         for value in ("a", "b", "c"):
@@ -39,7 +39,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 
 def ran(nodes: Nodes, node: int, *words: str) -> str:
-    """What a command prints that is told one of the nodes."""
+    """The output of a command that gets the address of one node."""
     address = f"127.0.0.1:{nodes.port + node - 1}"
     done = subprocess.run(
         [sys.executable, "-m", "barnabas", *words, "-b", address], cwd=ROOT, capture_output=True, text=True, timeout=120
@@ -63,5 +63,5 @@ def test_any_node_tells_of_all(nodes: Nodes, node: int) -> None:
 
 
 def lines(text: str) -> list[dict[str, Any]]:
-    """JSON, an object on each line."""
+    """The objects of an output with one JSON object a line."""
     return [json.loads(line) for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""kafka-reassign-partitions.sh moves partitions of three nodes by a plan of its own, and gives a move up."""
+"""kafka-reassign-partitions.sh moves partitions of three nodes by its own plan, and cancels a move."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_a_plan_that_the_tool_makes_is_carried_out_and_taken_back(nodes: Nodes, 
 
 
 def verified(nodes: Nodes, plan: Path) -> None:
-    """Ask, as the tool's users do, until all is done."""
+    """Run the tool's --verify, as its users do, until all moves are done."""
     while "is still in progress" in (told := run(nodes, "--reassignment-json-file", str(plan), "--verify")):
         pass
     assert len(re.findall(r"Reassignment of partition t-\d is completed", told)) == PARTITIONS, told
 
 
 def test_a_move_that_cannot_go_on_is_listed_and_given_up(nodes: Nodes, tmp_path: Path) -> None:
-    """The node that has the partition has died, and nobody starts it again: so it has not put the partition away."""
+    """The node that leads the partition is dead and is not restarted, so it cannot give the partition away."""
     produced(nodes.servers, "t", "before")
     before = leaders(nodes)
     index = next(index for index, leader in before.items() if leader == 2)

@@ -1,4 +1,4 @@
-"""The supervisor: nodes that die are started again, all end together, and the directory is one broker's afterwards."""
+"""The supervisor restarts nodes that die, and all nodes stop together; one process can then use the directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made(servers: str, topic: str) -> None:
 
 
 def produced(servers: str, topic: str, value: str) -> None:
-    """A record for each partition, all of which are acknowledged."""
+    """Write a record to each partition, and check that all are acknowledged."""
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "enable.idempotence": True})
     for index in range(PARTITIONS):
@@ -43,7 +43,7 @@ def produced(servers: str, topic: str, value: str) -> None:
 
 
 def values(servers: str, topic: str, count: int) -> list[str]:
-    """All that is in a topic, when so many records are there."""
+    """The values of a topic, once it has `count` records."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "values", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     found: list[str] = []
@@ -107,7 +107,7 @@ def test_nodes_end_with_their_supervisor(nodes: Nodes) -> None:
     pids = list(nodes.pids().values())
     os.kill(nodes.process.pid, signal.SIGKILL)
     nodes.process.wait()
-    nodes.start()  # which waits for them
+    nodes.start()  # it waits until the old nodes have ended
     until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in pids), "the nodes have ended")
     assert values(nodes.servers, "t", PARTITIONS) == ["v"] * PARTITIONS
     assert nodes.stop() == 0
@@ -124,7 +124,7 @@ def test_all_are_killed_and_nothing_acknowledged_is_lost(nodes: Nodes) -> None:
 
 
 def refused(*more: str) -> str:
-    """What a start says that cannot be."""
+    """The error of a start that must fail."""
     done = subprocess.run(
         [sys.executable, "-m", "barnabas", "serve", *more], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
@@ -140,7 +140,7 @@ def test_what_cannot_be_started_says_why_in_one_line(nodes: Nodes, tmp_path: Pat
     assert all(f"barnabas: node {each}: Port" in told for each in (1, 2, 3)) or "is in use" in told
     told = refused("--processes", "3", "--data-dir", other, "--listen", "127.0.0.1:65534")
     assert told.strip().splitlines() == [
-        "barnabas: Listener PLAINTEXT://127.0.0.1:65534: 3 nodes need the ports 65534 and up: too few are left"
+        "barnabas: Listener PLAINTEXT://127.0.0.1:65534: 3 nodes need the ports 65534 and up, and there are not enough"
     ]
     assert not list(tmp_path.glob("other/nodes/*/.lock"))
 

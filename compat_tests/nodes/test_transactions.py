@@ -1,4 +1,4 @@
-"""Transactions over partitions of all nodes, of which one is killed: what was answered holds, and producers go on."""
+"""Transactions over partitions of all nodes; one node is killed: acknowledged steps hold, and producers go on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 def committed(servers: str, topic: str, count: int) -> list[str]:
-    """What read_committed consumers see, when it is so much."""
+    """The values that read_committed consumers see, once there are `count`."""
     settings = {"group.id": "seen", "enable.auto.commit": False, "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": servers, **settings})
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])

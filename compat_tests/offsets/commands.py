@@ -1,4 +1,4 @@
-"""The command as an operator types it, and the addresses that it takes."""
+"""The `barnabas` command as an operator types it, and the addresses that it takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compat_tests.tools import ROOT
 
 
 def command(*words: str, given: bytes = b"", status: int | None = 0, cwd: Path = ROOT) -> tuple[str, str]:
-    """Standard output and standard error of a command."""
+    """Run a command; returns its standard output and standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "barnabas", *words],
         cwd=cwd, input=given, capture_output=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -37,14 +37,14 @@ def place(server: Server) -> str:
 
 
 def new_topic(server: Server, name: str = "orders", partitions: int = 3) -> None:
-    """Make a topic, if it is not there."""
+    """Make a topic, unless it exists."""
     with Cluster(server.address) as cluster:
         code = create_topic(cluster, name, {}, partitions=partitions).error_code
         assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 class Znodes:
-    """What old consumers see of ZooKeeper, below a chroot."""
+    """ZooKeeper below a chroot, as old consumers see it."""
 
     def __init__(self, server: ZooKeeper, chroot: str) -> None:
         from kazoo.client import KazooClient
@@ -65,7 +65,7 @@ class Znodes:
         return f"/consumers/{group}/offsets/{topic}/{partition}"
 
     def get(self, group: str, partition: int = 0, topic: str = "orders") -> int | None:
-        """The offset that an old consumer reads; None where there is no znode."""
+        """The offset that an old consumer reads; None if there is no znode."""
         from kazoo.exceptions import NoNodeError
 
         try:
@@ -74,7 +74,7 @@ class Znodes:
             return None
 
     def put(self, group: str, partition: int, offset: int | bytes, topic: str = "orders") -> None:
-        """An old consumer commits."""
+        """Commit as an old consumer does."""
         path = self.path(group, partition, topic)
         value = offset if isinstance(offset, bytes) else b"%d" % offset
         if self.client.exists(path):
@@ -83,7 +83,7 @@ class Znodes:
             self.client.create(path, value, makepath=True)
 
     def fill(self, offsets: Mapping[tuple[str, str, int], int]) -> None:
-        """Old consumers commit many, by group, topic and partition."""
+        """Commit many offsets as old consumers do, by group, topic and partition."""
         for folder in sorted({f"/consumers/{group}/offsets/{topic}" for group, topic, _ in offsets}):
             self.client.ensure_path(folder)
         todo = list(offsets.items())

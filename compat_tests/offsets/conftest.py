@@ -1,4 +1,4 @@
-"""One ZooKeeper for all of these tests, and a chroot for each; skipped with the reason where there is none."""
+"""One ZooKeeper for all of these tests, and a chroot for each. Without ZooKeeper they skip with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compat_tests.offsets.zookeeper import ZooKeeper
 from compat_tests.tools import missing
 
 PARTITIONS = 3
-#: For tests of what one process knows: of several, each finds out by itself that ZooKeeper is away, and tells so.
+#: For tests of one process: with several nodes, each one detects and logs by itself that ZooKeeper is away.
 one_process = pytest.mark.skipif(Barnabas.processes > 1, reason="each of several nodes finds that out by itself")
 
 
@@ -30,7 +30,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 @pytest.fixture
 def znodes(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Iterator[Znodes]:
-    """A chroot of the test's own."""
+    """A chroot for this test."""
     made = Znodes(zookeeper, "/" + re.sub(r"\W+", "-", request.node.name)[:80])
     yield made
     made.close()
@@ -41,7 +41,7 @@ Broker = Callable[..., Barnabas]
 
 @pytest.fixture
 def broker(znodes: Znodes, tmp_path: Path) -> Iterator[Broker]:
-    """Start the test's broker, with the offsets of its chroot and a topic `orders`; other settings by their names."""
+    """Start the test's broker, with the offsets of its chroot and a topic `orders`; keyword arguments are settings."""
     made = Barnabas(tmp_path / "broker")
 
     def start(**settings: str) -> Barnabas:
@@ -65,7 +65,7 @@ def dual_znodes(zookeeper: ZooKeeper) -> Iterator[Znodes]:
 
 @pytest.fixture(scope="module")
 def dual(dual_znodes: Znodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
-    """A broker with dual commit, for tests that need no more than groups of their own."""
+    """A broker with dual commit, for tests that share it and use groups of their own."""
     settings = {"zookeeper.connect": dual_znodes.connect, "barnabas.zookeeper.timeout.ms": "5000"}
     with Barnabas(tmp_path_factory.mktemp("dual"), settings) as server:
         new_topic(server)

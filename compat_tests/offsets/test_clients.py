@@ -26,7 +26,7 @@ from compat_tests.offsets.commands import Znodes, new_topic, offsets, place
 from compat_tests.tools import ROOT, missing
 from compat_tests.waiting import until
 
-OLD = 40  # what the old consumer has read
+OLD = 40  # the number of records that the old consumer has read
 DRIVERS = [
     ConfluentDriver,
     KafkaPythonDriver,
@@ -46,7 +46,7 @@ class Feed:
             new_topic(server, topic, 1)
 
     def more(self, count: int) -> int:
-        """The end then."""
+        """Write more records; returns the new end."""
         records = [Record(None, b"%d" % n, 1_700_000_000_000 + n) for n in range(self.count, self.count + count)]
         for server in self._servers:
             with Cluster(server.address) as cluster:
@@ -89,7 +89,7 @@ def driven(kind: type[Driver], address: str) -> Driver:
 def test_a_group_moves_from_zookeeper_to_the_broker_and_back_while_it_reads(
     kind: type[Driver], server: Barnabas, znodes: Znodes, tmp_path: Path
 ) -> None:
-    """Every record from the old consumer's place on, once and in order, whoever keeps the offsets."""
+    """Each record from the old consumer's position on is read once and in order, wherever the offsets are kept."""
     client = driven(kind, server.address)
     group = topic = f"moves-{kind.__name__}"
     feed = Feed([server], topic)

@@ -1,4 +1,4 @@
-"""The broker's dual commit with a real ZooKeeper: what is written where, and what a fetch says."""
+"""The broker's dual commit with a real ZooKeeper: where offsets are written, and which offset a fetch returns."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_requests_that_are_sent_ahead_see_each_other(dual_znodes: Znodes, cluste
 
 
 def test_a_fetch_of_very_many_harms_nobody_else(dual_znodes: Znodes, cluster: Cluster, dual: Barnabas) -> None:
-    """Partitions that are not there, and groups that nobody knows."""
+    """Unknown partitions and unknown groups."""
     keep(cluster, "other", 5)
     many = OffsetFetchRequestTopics(name="orders", partition_indexes=list(range(100_000)))
     groups = [OffsetFetchRequestGroup(group_id=f"made-up-{n}", topics=[many] if n == 0 else None) for n in range(2000)]
@@ -176,7 +176,7 @@ def test_a_topic_that_is_made_again_has_no_offsets(dual_znodes: Znodes, cluster:
 
 
 def test_a_position_that_cannot_be_read_is_an_error_and_not_none(dual_znodes: Znodes, cluster: Cluster) -> None:
-    """With none, a consumer would begin anywhere."""
+    """Without a position, a consumer would begin anywhere."""
     dual_znodes.put("text", 0, b"no number")
     dual_znodes.put("text", 1, 7)
     with pytest.raises(ClientError, match="UNKNOWN_SERVER_ERROR"):
@@ -207,7 +207,7 @@ def test_who_looks_at_a_group_of_zookeeper_changes_nothing(znodes: Znodes, broke
 
 
 def test_what_a_member_gets_from_zookeeper_is_in_the_log_when_dual_commit_ends(znodes: Znodes, broker: Broker) -> None:
-    """Also of partitions without new records, of which the member commits nothing."""
+    """This includes partitions without new records, for which the member commits nothing."""
     server = broker(barnabas_zookeeper_timeout_ms="5000")
     batch = build_batch([Record(None, b"%d" % n, 1_700_000_000_000) for n in range(10)])
     with Cluster(server.address) as cluster:
@@ -257,14 +257,14 @@ def test_a_znode_that_may_not_be_written_costs_itself_only(znodes: Znodes, broke
     said, _ = offsets("status", "-b", server.address, status=1)
     assert "2 offset(s) cannot be there" in said
     assert "the credentials do not allow it" in said
-    assert "'text' is no number" in said
+    assert "'text' is not a number" in said
 
 
 @one_process
 def test_while_zookeeper_is_frozen_commits_go_on(znodes: Znodes, broker: Broker) -> None:
-    """When its session is gone no commit waits: the timeout of each is longer than any client waits for an answer.
+    """Once the session is gone, no commit waits: their timeout is longer than any client waits for an answer.
 
-    That none waits after a timeout either is tested with a virtual clock (`broker/tests/test_offset_mirror.py`).
+    `broker/tests/test_offset_mirror.py` tests, with a virtual clock, that no commit waits after a timeout either.
     """
     server = broker(zookeeper_session_timeout_ms="1000", barnabas_zookeeper_timeout_ms="1000000")
     with Cluster(server.address) as cluster:
@@ -288,7 +288,7 @@ def test_while_zookeeper_is_frozen_commits_go_on(znodes: Znodes, broker: Broker)
 
 
 def test_after_a_kill_the_log_is_caught_up_with(znodes: Znodes, broker: Broker) -> None:
-    """Forward and back: what was committed last counts."""
+    """Forward and back: the last commit counts."""
     server = broker(barnabas_zookeeper_timeout_ms="500")
     with Cluster(server.address) as cluster:
         keep(cluster, "forward", 5)
@@ -371,7 +371,7 @@ def test_secrets_are_not_shown(znodes: Znodes, broker: Broker) -> None:
     with Cluster(server.address) as cluster:
         keep(cluster, "g", 1)
         (shown, *_) = broker_configs(cluster).values()
-    with pytest.raises(NoAuthError):  # only who has the credentials reads it
+    with pytest.raises(NoAuthError):  # only clients with the credentials can read it
         znodes.get("g")
     znodes.client.add_auth("digest", "mover:se:cret")
     assert znodes.get("g") == 1

@@ -1,4 +1,4 @@
-"""The broker's dual commit, and clients and znodes that are not as one would wish: too many, too odd, or gone."""
+"""The broker's dual commit with difficult clients and znodes: too many of them, unusual ones, or missing ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY = 5_000
 
 
 def put_many(znodes: Znodes, group: str, count: int) -> None:
-    """An old consumer of a topic with very many partitions."""
+    """Commit as an old consumer of a topic with very many partitions does."""
     znodes.client.ensure_path(f"/consumers/{group}/offsets/orders")
     for start in range(0, count, 500):
         transaction = znodes.client.transaction()
@@ -28,7 +28,7 @@ def put_many(znodes: Znodes, group: str, count: int) -> None:
 
 
 def test_more_than_can_be_written_within_the_timeout_is_written(znodes: Znodes, broker: Broker) -> None:
-    """The timeout is of who waits, not of the writing."""
+    """The timeout limits how long a commit waits, not how long the writing takes."""
     server = broker(barnabas_zookeeper_timeout_ms="10", dual_commit_enabled="false")
     new_topic(server, "wide", 500)
     with Cluster(server.address) as cluster:
@@ -41,7 +41,7 @@ def test_more_than_can_be_written_within_the_timeout_is_written(znodes: Znodes, 
 
 
 def test_a_group_that_takes_longer_than_the_timeout_to_read_is_read(znodes: Znodes, broker: Broker) -> None:
-    """The timeout is of each piece."""
+    """The timeout holds for each piece of the group."""
     server = broker(barnabas_zookeeper_timeout_ms="500")
     put_many(znodes, "wide", MANY)
     with Cluster(server.address) as cluster:
@@ -71,7 +71,7 @@ def test_groups_without_znodes_are_counted_after_a_restart_and_until_they_are_de
 
 
 def test_a_negative_offset_is_in_the_log_alone(znodes: Znodes, broker: Broker) -> None:
-    """A znode has digits only: with a sign in it nobody could read it, or commit there any more."""
+    """A znode has digits only: with a sign in it, no consumer could read it or commit to it any more."""
     server = broker(barnabas_zookeeper_timeout_ms="5000")
     with Cluster(server.address) as cluster:
         keep(cluster, "g", 3)
@@ -99,7 +99,7 @@ def test_a_chroot_that_goes_while_the_broker_runs_is_waited_for(znodes: Znodes, 
 
 
 def test_many_groups_cannot_be_deleted_while_zookeeper_is_frozen(znodes: Znodes, broker: Broker) -> None:
-    """One of them waits for ZooKeeper, the others know."""
+    """The deletion of one group waits for ZooKeeper; the other ones are refused at once."""
     server = broker(barnabas_zookeeper_timeout_ms="1000")
     groups = [f"g{number}" for number in range(100)]
     with Cluster(server.address, patience=0) as cluster:
@@ -112,7 +112,7 @@ def test_many_groups_cannot_be_deleted_while_zookeeper_is_frozen(znodes: Znodes,
 
 
 def test_a_rewind_in_zookeeper_alone_is_one_in_both(znodes: Znodes, broker: Broker) -> None:
-    """What the log says of it is from before; it must not come back when the log is used again."""
+    """The log's offset is older than the rewind; it must not come back when the log is used again."""
     server = broker(barnabas_zookeeper_timeout_ms="5000")
     with Cluster(server.address) as cluster:
         for group in ("rewound", "untouched"):
@@ -127,7 +127,7 @@ def test_a_rewind_in_zookeeper_alone_is_one_in_both(znodes: Znodes, broker: Brok
 
 
 def test_a_znode_that_cannot_be_read_is_no_missing_one_in_zookeeper_alone(znodes: Znodes, broker: Broker) -> None:
-    """Without an offset a consumer would begin anywhere."""
+    """Without an offset, a consumer would begin anywhere."""
     from kazoo.security import make_digest_acl
 
     server = broker(offsets_storage="zookeeper", barnabas_zookeeper_timeout_ms="5000")

@@ -29,11 +29,11 @@ from compat_tests.tools import ROOT
 from compat_tests.waiting import until
 
 GROUPS = [f"group-{n}" for n in range(8)]
-GROUPS_TO_COPY = 300  # takes some time
+GROUPS_TO_COPY = 300  # enough groups to take some time
 
 
 def fill(server: Barnabas, partitions: int = 3, topic: str = "orders", records: int = 300) -> None:
-    """`orders` has 300 records in each partition."""
+    """Write 300 records to each partition of `orders`."""
     batch = build_batch([Record(None, b"%d" % n, 1_700_000_000_000) for n in range(records)])
     with Cluster(server.address) as cluster:
         for partition in range(partitions):
@@ -94,9 +94,9 @@ def test_what_speaks_against_it_is_said_before_anything_changes(
     words = words_of(server, znodes, tmp_path / "journal")
     _, said = offsets(*words, status=1)
     assert "group far, orders-0: 9999 is beyond the end of the log, 300" in said
-    assert "'text' is no number" in said
+    assert "'text' is not a number" in said
     _, said = offsets(*words, "--group", "good", status=1)
-    assert "2 other group(s) (far, text): they would lose sight of their offsets" in said
+    assert "2 other group(s) (far, text): they would lose their offsets" in said
     shown, _ = offsets("status", "-b", server.address)
     assert "dual.commit.enabled=false" in shown
     offsets(*words, "--group", "good", "--leave-others")
@@ -134,7 +134,7 @@ def test_a_broker_without_zookeeper_is_told_so(znodes: Znodes, tmp_path: Path) -
 
 
 def killed(words: tuple[str, ...], after: float, cwd: Path) -> bool:
-    """Start a command and kill it then; whether it had not ended before."""
+    """Start a command and kill it `after` seconds; returns whether it was still running."""
     process = subprocess.Popen(
         [sys.executable, "-m", "barnabas", "offsets", *words],
         cwd=cwd,
@@ -164,7 +164,7 @@ def test_a_kill_at_any_moment_is_taken_up_again(server: Barnabas, znodes: Znodes
     hit = 0
     for number in range(kills):
         to = directions[number % 2]
-        with Cluster(server.address) as cluster:  # something to move
+        with Cluster(server.address) as cluster:  # offsets to move
             for group in GROUPS:
                 at = expected[group][0] + 1
                 if to == "zookeeper":
@@ -185,7 +185,7 @@ def test_a_kill_at_any_moment_is_taken_up_again(server: Barnabas, znodes: Znodes
 
 @one_process
 def test_the_broker_s_session_expires(broker: Broker, znodes: Znodes) -> None:
-    """It goes on in a new one."""
+    """The broker goes on in a new session."""
     server = broker(zookeeper_session_timeout_ms="1000", barnabas_zookeeper_timeout_ms="1000")
     with Cluster(server.address) as cluster:
         before = znodes.server.sessions()
@@ -201,7 +201,7 @@ def test_the_broker_s_session_expires(broker: Broker, znodes: Znodes) -> None:
 
 @pytest.mark.slow
 def test_the_command_s_session_expires_in_the_middle(server: Barnabas, znodes: Znodes, tmp_path: Path) -> None:
-    """It says so, and a re-run finishes the job."""
+    """The command reports it, and a second run finishes the move."""
     with Cluster(server.address) as cluster:
         for number in range(GROUPS_TO_COPY):
             commit(cluster, f"group-{number}", {("orders", 0): Committed(number)})
@@ -227,7 +227,7 @@ def test_the_command_s_session_expires_in_the_middle(server: Barnabas, znodes: Z
 
 
 def until_new(znodes: Znodes, before: set[str]) -> set[str]:
-    """The sessions that have come since."""
+    """Wait for sessions besides those before; returns the new ones."""
     until(lambda: znodes.server.sessions() - before, "a new session")
     return znodes.server.sessions() - before
 
@@ -270,7 +270,7 @@ def test_a_group_with_too_many_znodes_is_refused_and_the_others_are_done(znodes:
 def test_many_groups_move_while_some_of_them_read(
     broker: Broker, znodes: Znodes, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """200 groups of 50 partitions; five of them have a consumer that reads all the time."""
+    """200 groups with 50 partitions each; five groups have a consumer that reads all the time."""
     server = broker(dual_commit_enabled="false", barnabas_zookeeper_timeout_ms="5000")
     new_topic(server, "wide", 50)
     fill(server, 50, "wide", 20)

@@ -41,7 +41,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def chroot(znodes: Znodes) -> tuple[str, Any]:
-    """A chroot of the test's own: its address, and a client below it."""
+    """A chroot for this test: its address, and a client below it."""
     return znodes.address, znodes.client
 
 
@@ -51,7 +51,7 @@ def put(client: Any, group: str, values: dict[int, bytes], topic: str = "orders"
 
 
 def kept(server: Server, group: str) -> dict[int, int]:
-    """What a cluster keeps of a group."""
+    """The committed offsets of a group in a cluster."""
     with Cluster(server.address) as cluster:
         return {partition: position.offset for (_, partition), position in committed(cluster, group).items()}
 
@@ -125,13 +125,13 @@ def test_what_does_not_fit_the_logs_there_is_told_and_the_rest_is_done(
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (b"", "'' is no number"),
-        (b"-1", "'-1' is no number"),
-        (b" 5", "' 5' is no number"),
-        (b"5\n", r"'5\n' is no number"),
-        (b"1_0", "'1_0' is no number"),
+        (b"", "'' is not a number"),
+        (b"-1", "'-1' is not a number"),
+        (b" 5", "' 5' is not a number"),
+        (b"5\n", r"'5\n' is not a number"),
+        (b"1_0", "'1_0' is not a number"),
         (b"9223372036854775808", "9223372036854775808 is too large"),
-        (b"\xff\x00", r"is no number"),
+        (b"\xff\x00", r"is not a number"),
     ],
 )
 def test_a_znode_that_is_no_offset_is_named_and_the_others_count(chroot: Chroot, value: bytes, told: str) -> None:
@@ -223,7 +223,7 @@ def test_undo_leaves_what_somebody_has_committed_since(kafka: Server, chroot: Ch
     offsets("copy", "--from", address, "--to", place(kafka), "--group", "since", "--journal", journal)
     keep(kafka, "since", {0: 20})
     _, said = offsets("undo", journal, status=1, cwd=tmp_path)
-    assert "20 stands there, which no change of the journal wrote" in said
+    assert "20 is there, which no change of the journal wrote" in said
     assert kept(kafka, "since") == {0: 20}
 
 
@@ -256,7 +256,7 @@ def test_places_that_are_not_there(zookeeper: ZooKeeper, kafka: Server, tmp_path
     (tmp_path / "x").write_bytes(b"\xff")
     assert "byte 0 is not UTF-8" in told("import", "--to", place(kafka), str(tmp_path / "x"))
     assert "No such file" in told("import", "--to", place(kafka), str(tmp_path / "missing"))
-    assert "is no journal of barnabas offsets" in told("undo", str(tmp_path / "x"))
+    assert "is not a journal of barnabas offsets" in told("undo", str(tmp_path / "x"))
 
 
 def test_a_consumer_goes_on_at_exactly_the_next_record(kafka: Server, chroot: Chroot, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_consumer_goes_on_at_exactly_the_next_record(kafka: Server, chroot: Ch
 
 
 def killed_at(words: list[str], when: Callable[[], bool], cwd: Path) -> None:
-    """Run a command and kill it at a moment, if it has not ended before."""
+    """Run a command and kill it when `when()` holds, if it has not ended before."""
     process = subprocess.Popen(
         [sys.executable, "-m", "barnabas", "offsets", *words], cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -281,7 +281,7 @@ def killed_at(words: list[str], when: Callable[[], bool], cwd: Path) -> None:
 
 
 def test_a_kill_between_any_two_groups_is_taken_up_again(kafka: Server, chroot: Chroot, tmp_path: Path) -> None:
-    """Whatever was written stands in the journal; the same command finishes, and undo leads back to the beginning."""
+    """The journal has every write; the same command finishes the copy, and undo restores the first state."""
     address, client = chroot
     for number in range(8):
         put(client, f"many-{number}", {p: b"%d" % (number + p) for p in range(PARTITIONS)})
@@ -302,7 +302,7 @@ def test_a_kill_between_any_two_groups_is_taken_up_again(kafka: Server, chroot: 
 
 
 def test_zookeeper_that_dies_in_the_middle(zookeeper: ZooKeeper, kafka: Server, chroot: Chroot, tmp_path: Path) -> None:
-    """The command says so, and a re-run finishes the job."""
+    """The command reports it, and a second run finishes the copy."""
     address, _ = chroot
     keep(kafka, "survivor", {0: 10, 1: 20})
     words = ("copy", "--from", place(kafka), "--to", address, "--group", "survivor", "--journal", str(tmp_path / "j"))

@@ -20,7 +20,7 @@ OLDER = [Record(b"o", b"older", 1_600_000_000_000)] * 7
 
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """The second one holds seven older records before those of the first, and has some of them no more."""
+    """The second cluster has seven older records before those of the first one, and has lost some of them."""
     with (
         Barnabas(tmp_path_factory.mktemp("first")) as first,
         Barnabas(tmp_path_factory.mktemp("second")) as second,
@@ -58,7 +58,7 @@ def test_the_next_record_is_found_by_what_it_is(clusters: tuple[Server, Server],
 def test_the_next_record_is_found_by_its_time(
     clusters: tuple[Server, Server], tmp_path: Path, at: int, found: int
 ) -> None:
-    """Three records have the same millisecond: the first of them is read again."""
+    """Three records have the same timestamp: reading starts again at the first of them."""
     assert moved(clusters, tmp_path, at, "time")[0] == found
 
 

@@ -1,4 +1,4 @@
-"""kazoo is an extra: the broker does not need it, and says what to do where a setting does."""
+"""kazoo is an extra: the broker runs without it, and says what to install if a setting needs it."""
 
 from __future__ import annotations
 

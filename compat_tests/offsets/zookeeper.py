@@ -1,4 +1,4 @@
-"""A ZooKeeper server of one node on loopback, from its jars, and what old consumers would have written to it."""
+"""A ZooKeeper server of one node on loopback, from its jars, and the znodes that old consumers would have written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compat_tests.waiting import until
 
 @contextlib.contextmanager
 def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Inside, no thread of a process runs."""
+    """A block during which no thread of a process runs."""
     process.send_signal(signal.SIGSTOP)
     try:
         threads = Path(f"/proc/{process.pid}/task")
@@ -66,14 +66,14 @@ class ZooKeeper(Server):
         ]
 
     def see(self, line: str) -> None:
-        """It says nothing of use on its standard output."""
+        """Ignored: its standard output has no useful lines."""
 
     def errors(self) -> list[str]:
-        """Its log is not looked at."""
+        """None: its log is not checked."""
         return []
 
     def start(self) -> None:
-        """Start, and return when it says that it is fine."""
+        """Start, and return when it answers that it is ready."""
         with self.log_file.open("a") as log:
             self.process = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=log, text=True)
         until(self._is_fine, f"{self.name} is ready")
@@ -92,16 +92,16 @@ class ZooKeeper(Server):
             return b"".join(iter(lambda: sock.recv(65536), b""))
 
     def sessions(self) -> set[str]:
-        """The ids of all that are connected."""
+        """The ids of the sessions that are connected."""
         return set(re.findall(r"sid=(0x[0-9a-f]+)", self._ask(b"cons").decode()))
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Inside, it answers nobody, and keeps its connections."""
+        """A block during which it answers no client, and keeps its connections."""
         assert self.process is not None
         with stopped(self.process):
             yield
 
     def place(self, chroot: str = "") -> str:
-        """The address of its offsets."""
+        """The address of the offsets below a chroot."""
         return f"zookeeper://127.0.0.1:{self.port}{chroot}"

@@ -1,4 +1,4 @@
-"""A broker of the installed package, and a record through it: what is tried of each wheel that is built."""
+"""The check of each wheel that is built: a broker of the installed package takes a record and gives it back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Dockerfile and the compose file: what they name is there, and what the container would run is run here.
+"""The Dockerfile and the compose file: the files that they name exist, and the container's commands are run here.
 
 No image is built: the machine of the tests need not have Docker's engine.
 """
@@ -28,7 +28,7 @@ DATA, KAFKA, HTTP = "/var/lib/barnabas", "9092", "9644"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The instructions of the Dockerfile, with lines joined that a backslash joins."""
+    """The instructions of the Dockerfile; lines that end with a backslash are joined with the next one."""
     text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
     lines = [line.strip() for line in text.splitlines()]
     return [
@@ -61,7 +61,7 @@ def here(words: list[str], folder: Path, ports: dict[str, str]) -> list[str]:
 
 @pytest.fixture
 def container(tmp_path: Path, ports: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """What the container runs."""
+    """The command that the container runs."""
     command = here([*json.loads(last("ENTRYPOINT")), *json.loads(last("CMD"))], tmp_path / "data", ports)
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)

@@ -1,4 +1,4 @@
-"""A Python that is too old is told so, in one line, before anything is made of it."""
+"""With a Python that is too old, setup stops with one line of text before it creates anything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compat_tests.tools import ROOT
 
-#: A Python of another version than it is, as far as a program sees.
+#: Makes Python report another version to programs than it has.
 OLD = """#!/bin/sh
 exec {python} -c 'import sys; sys.version_info = (3, 10, 13, "final", 0); exec(sys.argv[1])' "$2"
 """

@@ -1,4 +1,4 @@
-"""A broker that uses nothing which only Linux has: what it does on macOS, tried here."""
+"""A broker that uses no Linux-only features: its behaviour on macOS, tested on Linux."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRIVER = KafkaPythonDriver
 
 @pytest.fixture(scope="module", autouse=True)
 def portable() -> Iterator[None]:
-    """Brokers that begin in this module take the portable ways."""
+    """Brokers that start in this module use the portable implementations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BARNABAS_PORTABLE", "1")
         yield

@@ -1,4 +1,4 @@
-"""What a service manager hears of a broker, and the unit that makes systemd its manager."""
+"""The messages of a broker to its service manager, and the systemd unit for it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_systemd_finds_no_fault_in_the_unit(tmp_path: Path) -> None:
     tool = shutil.which("systemd-analyze")
     if tool is None:
         pytest.skip("systemd-analyze is not installed")
-    # What it names must be there: this machine has no broker in /opt, and no user barnabas.
+    # systemd checks that paths and users exist: this machine has no broker in /opt, and no user barnabas.
     text = UNIT.read_text().replace("/opt/barnabas/bin/barnabas", "/bin/true").replace("User=barnabas", "User=root")
     unit = tmp_path / "barnabas.service"
     unit.write_text(text)

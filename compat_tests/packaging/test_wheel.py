@@ -1,4 +1,4 @@
-"""What is installed: one package, `barnabas`, which works beside whatever else an environment holds."""
+"""The wheel installs one package, `barnabas`, which works beside any other package of an environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from compat_tests.tools import ROOT, missing
 from compat_tests.waiting import until
 
-#: Names that others may have at the top of site-packages, too. All of them were ours once.
+#: Top-level names that other packages may use in site-packages. Earlier versions of barnabas used all of them.
 HOSTILE = ("broker", "client", "connect", "groupcoord", "scripts", "storage", "streams", "wire")
 READ = """
 import sys
@@ -36,7 +36,7 @@ print("read", [bytes(row.value).decode() for row in rows])
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `python -m build` has filled. It builds from what it says is the source, and nothing else."""
+    """The output folder of `python -m build`, which builds the wheel from the source distribution and nothing else."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
@@ -46,10 +46,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of an environment with the wheel and hostile packages; what the wheel depends on is this one's.
+    """The `bin` of an environment with the wheel and hostile packages; dependencies come from the tests' environment.
 
-    A folder that a .pth file names is searched, but its own .pth files are not: so the checkout, which is installed
-    here by one, is not there.
+    Python searches a folder that a .pth file names, but does not read .pth files inside it. So the checkout, which a
+    .pth file installs in the tests' environment, is not visible in the other one.
     """
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, with_pip=False, symlinks=True)
@@ -69,7 +69,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str | Path], tmp_path: Path, given: str = "") -> str:
-    """What a command of the environment prints; it runs in a folder of its own, and must succeed."""
+    """The output of a command of the environment; it runs in a folder of its own, and must succeed."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(command[0])}
     done = subprocess.run(

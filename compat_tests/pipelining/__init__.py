@@ -1,1 +1,1 @@
-"""Requests that are sent without waiting for the answers before them."""
+"""Requests that are sent before earlier requests are answered."""

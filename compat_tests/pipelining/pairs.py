@@ -1,8 +1,8 @@
 """Every request that changes something, and every request that may see the change.
 
-A pair is run on topics and groups of its own, whose names end with its number: topic `t` (2 partitions, 3 records in
-the first) and topic `new`, which is not there; group `g` with a committed offset, group `k` with a member, and groups
-`h` and `m`, which are not there.
+A pair runs on topics and groups of its own, whose names end with its number: topic `t` (2 partitions, 3 records in the
+first) and topic `new`, which does not exist; group `g` with a committed offset, group `k` with a member, and groups `h`
+and `m`, which do not exist.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from compat_tests.waiting import until
 NOW = 1_700_000_000_000
 TOPIC = 2
 LATEST, EARLIEST = -1, -2
-# A consumer's subscription and assignment of no topics, so that `k` is a group of consumers.
+# A subscription and an assignment without topics, which make `k` a group of consumers.
 NO_TOPICS = struct.pack(">hii", 0, 0, -1)
 
 VersionedRequest = Message | tuple[Message, int]
@@ -93,13 +93,13 @@ def produce(topics: dict[str, int], data: bytes, acks: int = -1) -> Versioned:
 
 
 def commit(group: str, topic: str, offset: int) -> Versioned:
-    """A commit of a group without members, for the first partition."""
+    """A commit for the first partition, by a group without members."""
     part = OffsetCommitRequestPartition(committed_offset=offset)
     return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])]), 9
 
 
 def join(group: str) -> Versioned:
-    """A new member, in the last version that lets it in at once."""
+    """A join of a new member, in the last version that needs no second request for a member id."""
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=30_000,
@@ -120,7 +120,7 @@ def sync(names: Names) -> VersionedRequest:
 
 
 def set_config(names: Names) -> VersionedRequest:
-    """IncrementalAlterConfigs: batches above 100 bytes are refused."""
+    """IncrementalAlterConfigs: the topic then refuses batches above 100 bytes."""
     return incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=[
             incremental_alter_configs.AlterConfigsResource(
@@ -142,19 +142,19 @@ def replace_configs(names: Names) -> VersionedRequest:
 
 
 def delete_records(names: Names, offset: int) -> VersionedRequest:
-    """Of the first partition of `t`."""
+    """DeleteRecords for the first partition of `t`."""
     part = DeleteRecordsPartition(0, offset)
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(names.t, [part])], timeout_ms=10_000)
 
 
 def metadata(names: Names, *, create: bool) -> VersionedRequest:
-    """Of both topics, in the last version that does not insist on ids."""
+    """Metadata of both topics, in the last version that needs no topic ids."""
     topics = [MetadataRequestTopic(name=name) for name in (names.t, names.new)]
     return MetadataRequest(topics=topics, allow_auto_topic_creation=create), 9
 
 
 def list_offsets(names: Names, timestamp: int) -> VersionedRequest:
-    """Of `t`, with a partition that is not there yet, and of `new`."""
+    """ListOffsets for `t`, including a partition that does not exist yet, and for `new`."""
     return ListOffsetsRequest(
         replica_id=-1,
         topics=[
@@ -165,7 +165,7 @@ def list_offsets(names: Names, timestamp: int) -> VersionedRequest:
 
 
 def fetch(names: Names) -> VersionedRequest:
-    """What is there at once."""
+    """Fetch without waiting."""
     parts = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in (0, 3)]
     return FetchRequest(
         max_wait_ms=0,
@@ -177,7 +177,7 @@ def fetch(names: Names) -> VersionedRequest:
 
 
 def offset_fetch(names: Names) -> VersionedRequest:
-    """Of groups `g` and `h`: of topic `t`, and of all topics."""
+    """OffsetFetch for groups `g` and `h`: topic `t`, and all topics."""
     return OffsetFetchRequest(
         groups=[
             OffsetFetchRequestGroup(names.g, topics=[OffsetFetchRequestTopics(name=names.t, partition_indexes=[0])]),
@@ -187,30 +187,30 @@ def offset_fetch(names: Names) -> VersionedRequest:
 
 
 def offset_delete(names: Names) -> VersionedRequest:
-    """Of group `g` and the first partition of `t`."""
+    """OffsetDelete for group `g` and the first partition of `t`."""
     part = OffsetDeleteRequestTopic(names.t, [OffsetDeleteRequestPartition(0)])
     return OffsetDeleteRequest(names.g, [part])
 
 
 def epochs(names: Names) -> VersionedRequest:
-    """The end of epoch 0."""
+    """OffsetForLeaderEpoch: the end of epoch 0."""
     return OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(names.t, [OffsetForLeaderPartition(0)])]), 4
 
 
 def create(names: Names) -> VersionedRequest:
-    """Topic `new`."""
+    """CreateTopics for `new`."""
     return CreateTopicsRequest(
         topics=[CreatableTopic(name=names.new, num_partitions=2, replication_factor=1)], timeout_ms=10_000
     ), 5
 
 
 def grow(names: Names) -> VersionedRequest:
-    """Topic `t` to 4 partitions."""
+    """CreatePartitions: `t` gets 4 partitions."""
     return CreatePartitionsRequest(topics=[CreatePartitionsTopic(names.t, 4, None)], timeout_ms=10_000)
 
 
 def delete(names: Names) -> VersionedRequest:
-    """Topic `t`."""
+    """DeleteTopics for `t`."""
     return DeleteTopicsRequest(topic_names=[names.t], timeout_ms=10_000), 5
 
 
@@ -290,19 +290,19 @@ LOOKS: dict[str, Callable[[Names], VersionedRequest]] = {
 
 
 def joined(names: Names, answer: Any) -> bool:
-    """Note the member of group `k`; whether it has one."""
+    """Note the member of group `k`; returns whether the group has one."""
     names.member, names.generation = answer.member_id, answer.generation_id
     return bool(answer.error_code == 0)
 
 
 def ask_all(pipe: Pipe, requests: list[Versioned]) -> list[Any]:
-    """The answers to requests that are sent in one piece."""
+    """The answers to requests that are sent at once."""
     pipe.send(*requests)
     return [pipe.receive() for _ in requests]
 
 
 def prepare(pipe: Pipe, count: int) -> list[Names]:
-    """Topics and groups for `count` runs."""
+    """Create topics and groups for `count` runs."""
     runs = [Names(number) for number in range(count)]
     for start in range(0, count, 100):
         some = runs[start : start + 100]
@@ -317,7 +317,8 @@ def prepare(pipe: Pipe, count: int) -> list[Names]:
     for start in range(0, count, 50):
         some = runs[start : start + 50]
         pipe.ask(*produce({names.t: 0 for names in some}, batch(b"a", b"b", b"c")))
-        # In one piece, as each waits for a sync. Kafka's coordinators may still be loading: then once more.
+        # The requests are sent at once, as each waits for a sync. While Kafka's coordinators are loading, they are
+        # repeated.
         ask_all(pipe, [commit(names.g, names.t, 1) for names in some])
         for names, answer in zip(some, ask_all(pipe, [join(names.k) for names in some]), strict=True):
             if not joined(names, answer):
@@ -327,7 +328,7 @@ def prepare(pipe: Pipe, count: int) -> list[Names]:
 
 
 def plain(answer: Any, names: Names) -> Any:
-    """An answer without what differs from run to run."""
+    """An answer without the values that differ between runs."""
     if isinstance(answer, msgspec.Struct):
         return {
             field: plain(getattr(answer, field), names)
@@ -336,7 +337,7 @@ def plain(answer: Any, names: Names) -> Any:
         }
     if isinstance(answer, list):
         told = [plain(each, names) for each in answer]
-        # Of all groups there are, those of this run. The order within an answer says nothing.
+        # Only the groups of this run. The order within an answer does not matter.
         return sorted(
             (each for each in told if not isinstance(each, dict) or "N" in each.get("group_id", "N")), key=str
         )

@@ -1,4 +1,4 @@
-"""A broker on a disk whose every sync takes a while: `slow_broker MS DIR PORT KEY=VALUE...`."""
+"""A broker on a disk with slow syncs, each of MS milliseconds: `slow_broker MS DIR PORT KEY=VALUE...`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compat_tests.crash.dying_broker import serve
 
 
 class SlowIo(Io):
-    """The real calls, and a wait in each sync."""
+    """The real calls, with a delay in each sync."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -1,10 +1,9 @@
-"""What a request sees does not depend on whether the answer before it was waited for.
+"""A request sees the same state whether or not the client waited for the answer before it.
 
-For every pair of a change and a look, the look's answer is compared: once the change's answer was waited for, once both
-were sent in one piece. On a disk whose syncs take long, a look that does not wait for its change would see less.
+For every pair of a change and a read, two answers of the read are compared: one after the change's answer, and one with
+both requests sent at once. On a disk with slow syncs, a read that does not wait for the change would see less.
 
-Apache Kafka hands changes of topics to its brokers later than it answers, so against it (`--peer`) only records and
-offsets are compared.
+Apache Kafka answers before its brokers know of a change of topics, so `--peer` compares only records and offsets.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def has_answer(asked: Any) -> bool:
 
 
 def waited(pipe: Pipe, names: Names, change: str, look: str) -> Any:
-    """The look's answer after the change's. Without an answer to wait for, any later one on the connection will do."""
+    """The read's answer after the change's. If the change has no answer, another request's answer is awaited."""
     asked = CHANGES[change](names)
     pipe.send(asked)
     if has_answer(asked):
@@ -58,7 +57,7 @@ def waited(pipe: Pipe, names: Names, change: str, look: str) -> Any:
 
 
 def pipelined(pipe: Pipe, names: Names, change: str, look: str) -> Any:
-    """The look's answer where both were sent at once."""
+    """The read's answer when both were sent at once."""
     asked = CHANGES[change](names)
     pipe.send(asked, LOOKS[look](names))
     if has_answer(asked):
@@ -67,7 +66,7 @@ def pipelined(pipe: Pipe, names: Names, change: str, look: str) -> Any:
 
 
 def differences(server: Server, pairs: list[tuple[str, str]]) -> tuple[list[str], int]:
-    """Pairs whose look sees something else when it is pipelined, and how many looks see their change."""
+    """The pairs whose read differs when it is pipelined, and the number of reads that see their change."""
     wrong, seen = [], 0
     with Pipe(server.port) as pipe:
         runs = iter(prepare(pipe, 2 * len(pairs) + len(LOOKS)))

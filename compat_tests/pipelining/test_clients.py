@@ -1,4 +1,4 @@
-"""Everyday code that relies on the order of a connection, on a disk whose syncs take long."""
+"""Everyday code that relies on the order of a connection, on a disk with slow syncs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_commit_that_was_not_waited_for_is_committed(address: str) -> None:
     try:
         place = TopicPartition("t", 0)
         consumer.assign([place])
-        # The coordinator is known from here on.
+        # From here on the client knows the coordinator.
         consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
         for offset in range(1, 40):
             consumer.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=True)
@@ -37,7 +37,7 @@ def test_a_commit_that_was_not_waited_for_is_committed(address: str) -> None:
 
 def test_a_topic_whose_creation_was_not_waited_for_is_described(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
-    # The controller is known from here on.
+    # From here on the client knows the controller.
     admin.create_topics([NewTopic("first", 1)])["first"].result(30)
     for number in range(20):
         name = f"new-{number}"
@@ -49,7 +49,7 @@ def test_a_topic_whose_creation_was_not_waited_for_is_described(address: str) ->
 
 
 def test_what_was_acknowledged_by_the_leader_is_below_the_watermark(address: str) -> None:
-    """acks=1, and the watermarks asked for by another connection."""
+    """Produce with acks=1, and read the watermarks on another connection."""
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic("acked", 1)])["acked"].result(30)
     producer = Producer({"bootstrap.servers": address, "acks": 1, "linger.ms": 0})

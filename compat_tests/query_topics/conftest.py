@@ -1,4 +1,4 @@
-"""One broker with one Spark driver for the query topics of all these files; topics have names of their test's own."""
+"""One broker with one Spark driver for the query topics of all these files; each test uses topic names of its own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from compat_tests.driver import Driver
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 
 SETTINGS = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
-#: A query that spins is stopped soon, and a log is compacted at once.
+#: A query in an endless loop is stopped soon, and a log is compacted at once.
 BUSY = {
     "barnabas.streams.tick.timeout.ms": "5000",
     "log.cleaner.backoff.ms": "100",
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.roll.ms": "3600000",
 }
-#: Functions that fail, that never end and that work, and an operator who lets Spark put variables into texts.
+#: Functions that fail, never end or use CPU time, and a setting of the operator's that lets Spark replace variables.
 INIT = """
 import time
 

@@ -11,7 +11,7 @@ from compat_tests.broker_process import Barnabas
 
 
 def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
-    """The driver itself, its jvm, that one's workers, the planners of its streams, its own crew, or all of them."""
+    """The processes of one kind: the driver, its JVM, the JVM's workers, the planners of streams, the crew, or all."""
     assert broker.process
     found = []
     try:
@@ -39,7 +39,7 @@ def processes(broker: Barnabas, kind: str) -> list[psutil.Process]:
 
 
 def kill(broker: Barnabas, kind: str) -> int:
-    """SIGKILL; the number of processes."""
+    """SIGKILL for the processes of one kind; returns their number."""
     victims = processes(broker, kind)
     for process in victims:
         try:

@@ -56,7 +56,7 @@ class Worker(SparkNode):
     name, main, says = "Spark's worker", "worker.Worker", "Successfully registered with master"
 
     def runs_python(self) -> bool:
-        """Whether its executor has had a task of ours."""
+        """Whether its executor has run one of our tasks."""
         assert self.process
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):  # it has ended meanwhile, or is a zombie
@@ -65,7 +65,7 @@ class Worker(SparkNode):
         return False
 
     def kill_all(self) -> None:
-        """With its executor, which would end by itself a little later."""
+        """Kill it and its executor, which would end by itself only a little later."""
         assert self.process
         for process in [*psutil.Process(self.process.pid).children(recursive=True), psutil.Process(self.process.pid)]:
             with suppress(psutil.Error):
@@ -75,7 +75,7 @@ class Worker(SparkNode):
 
 @contextmanager
 def spark_cluster(folder: Path) -> Iterator[tuple[str, list[Worker]]]:
-    """A master and two workers: the master's URL, and the workers."""
+    """Run a master and two workers; gives the master's URL and the workers."""
     (port,) = free_ports(1)
     url = f"spark://127.0.0.1:{port}"
     master = Master(folder / "master", "--port", str(port))
@@ -92,11 +92,11 @@ def spark_cluster(folder: Path) -> Iterator[tuple[str, list[Worker]]]:
 
 @contextmanager
 def driver_on(url: str, broker: Barnabas) -> Iterator[subprocess.Popen[bytes]]:
-    """The streams driver by spark-submit, when it is ready; it is ended at the end."""
+    """Run the streams driver by spark-submit, until it is ready; the end of the block stops it."""
     settings = [
         "spark.driver.host=127.0.0.1",
         "spark.driver.bindAddress=127.0.0.1",
-        # No task begins before both workers are there.
+        # No task starts before both workers are registered.
         "spark.scheduler.minRegisteredResourcesRatio=1",
         "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
     ]

@@ -25,7 +25,7 @@ from compat_tests.query_topics.spark_cluster import driver_on, spark_cluster  # 
 
 PARTITIONS, EACH = 4, 500
 PAD = b"." * 2000
-QUERIES = {  # one that is computed by the JVM, and one that needs none
+QUERIES = {  # one query that the JVM computes, and one that needs no JVM
     "computed": "SELECT n * 2 AS n FROM source WHERE n % 5 = 0",
     "chosen": "SELECT n FROM source WHERE n >= 100",
 }
@@ -47,7 +47,7 @@ def test_queries_run_on_both_workers(tmp_path: Path) -> None:
         for partition in range(PARTITIONS):
             values = [b'{"n": %d, "pad": "%s"}' % (n, PAD) for n in range(EACH)]
             admin.produce("source", [Record(value, partition=partition) for value in values])
-        for topic, query in QUERIES.items():  # over a backlog, which is more than the driver reads itself
+        for topic, query in QUERIES.items():  # over a backlog, which is more than the driver reads by itself
             admin.create_topic(topic, -1, {"barnabas.query": query})
         with Cluster(broker.address) as told:
             for topic in QUERIES:

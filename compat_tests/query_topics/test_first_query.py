@@ -1,4 +1,4 @@
-"""The first query of a newcomer: the README's block, with Spark and without."""
+"""A newcomer's first query: the README's block, with and without Spark."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from compat_tests.tools import ROOT, missing
 
 
 def sql_block() -> str:
-    """The first lines of SQL that a newcomer reads, as they stand."""
+    """The first block of SQL in the README, unchanged."""
     (text,) = [each.text for each in blocks() if each.text.startswith("make setup-all\nbarnabas sql")]
     return text
 
 
 def typed(broker: Barnabas, lines: str) -> subprocess.CompletedProcess[str]:
-    """Type lines into a shell whose `barnabas` talks to this broker."""
+    """Type lines into a shell whose `barnabas` connects to this broker."""
     function = f'barnabas() {{ word=$1; shift; "{sys.executable}" -m barnabas $word -b {broker.address} "$@"; }}\n'
     return subprocess.run(
         ["/bin/sh", "-ec", function + lines],
@@ -51,7 +51,7 @@ def test_the_readmes_block_begins_with_the_installation_and_does_what_it_says(tm
         assert '{"device":"a","temp":95.5}' in done.stdout
         log = broker.log_file.read_text()
         assert "starting the driver of queries and streams ..." in log
-        assert "streams.spark" not in log  # nothing here needs it
+        assert "streams.spark" not in log  # no command here needs it
         assert broker.stop() == 0
 
 
@@ -62,14 +62,14 @@ def test_a_terminal_is_told_that_the_driver_starts(tmp_path: Path) -> None:
     with Barnabas(tmp_path, SETTINGS) as broker:
         at = ("-b", broker.address)
         run("topics", "create", "sensors", *at)
-        # A query that only Spark understands: a simpler one may be answered before there is anything to tell.
+        # A query that only Spark can parse: a simpler one may be answered before any progress is shown.
         shown = on_terminal("sql", "CREATE TOPIC hot AS SELECT sha2(_value, 256) AS h FROM sensors", *at).decode()
         assert shown.index("starting the driver of queries and streams ...") < shown.index("Created topic hot")
         assert broker.stop() == 0
 
 
 class WithoutSpark(Barnabas):
-    """As after `make run`."""
+    """An environment as after `make run`."""
 
     def environment(self) -> dict[str, str]:
         (self.folder / "sitecustomize.py").write_text("import sys\nsys.modules['pyspark'] = None\n")

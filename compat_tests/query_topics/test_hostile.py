@@ -1,4 +1,4 @@
-"""Clients that mean harm, with a real broker and a real driver: what they try costs them, and nobody beside them."""
+"""Hostile clients, with a real broker and a real driver: their attempts cost themselves, and no other client."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def admin(broker: Barnabas) -> Driver:
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """Six processes for each core, each in a session of its own: the kernel shares the cores among sessions first."""
+    """Run six busy processes for each core, each in its own session: the kernel divides CPU time by session first."""
     command = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(command, start_new_session=True) for _ in range(6 * (os.cpu_count() or 1))]
     try:
@@ -67,7 +67,7 @@ def driver_of(broker: Barnabas) -> set[int]:
 
 
 def goes_on(broker: Barnabas, admin: Driver, *values: bytes) -> None:
-    """The good query has all of its source."""
+    """Write to the source, and check that the good query processes all of it."""
     admin.produce("source", [Record(value) for value in values or (b'{"device": "a", "temp": 1}',)])
     wait_for(broker, "good", "source")
 
@@ -101,7 +101,7 @@ def test_a_statement_that_commands_does_nothing_however_it_comes(
 
 
 def test_the_drivers_environment_is_not_in_a_text(broker: Barnabas, admin: Driver) -> None:
-    """Whatever the operator's file has set."""
+    """Spark does not replace variables in queries, even if the operator's file turns that on."""
     expressions = ("'${env:PATH}' a", "'${system:user.home}' b", "'${spark:spark.driver.extraJavaOptions}' c")
     admin.create_topic("told", -1, {"barnabas.query": f"SELECT {', '.join(expressions)} FROM source"})
     goes_on(broker, admin)
@@ -140,7 +140,7 @@ def test_a_query_that_does_not_come_to_an_end_fails_and_the_one_beside_it_goes_o
 
 @pytest.mark.long
 def test_a_query_that_others_hold_up_goes_on(broker: Barnabas, admin: Driver) -> None:
-    """It works for 1.5 s at its record, and gets a part of a core that makes more than 5 s of them."""
+    """Its record takes 1.5 s of CPU time, which is more than 5 s of wall-clock time on its part of a core."""
     admin.create_topic("held", -1, {"barnabas.query": "SELECT works(temp) x FROM source"})
     wait_for(broker, "held", "source")
     with busy_cores():
@@ -154,7 +154,7 @@ def test_a_query_that_others_hold_up_goes_on(broker: Barnabas, admin: Driver) ->
 
 @pytest.mark.long
 def test_a_driver_that_was_thrown_out_is_started_again(broker: Barnabas, admin: Driver) -> None:
-    """Nobody without the secret can write; only the operator has it."""
+    """A client needs the secret to take the driver's place; only the operator has it."""
     goes_on(broker, admin)
     was = driver_of(broker)
     with Cluster(broker.address) as cluster:
@@ -171,7 +171,7 @@ def test_a_driver_that_was_thrown_out_is_started_again(broker: Barnabas, admin: 
 
 @pytest.mark.long
 def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path: Path) -> None:
-    """As a version that matched otherwise may have stored it."""
+    """An earlier version with other rules for patterns may have stored it."""
     settings = {"barnabas.streams.master": "local[2]", "barnabas.streams.driver.memory": "512m"}
     broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
     broker.start()
@@ -201,14 +201,14 @@ def test_a_stored_pattern_that_is_none_fails_its_query_and_nothing_else(tmp_path
         admin.create_topic("another", 1)
         goes_on(broker, admin)
         until(lambda: status_of(broker, "old").get("state") == "FAILED", "the query has failed")
-        assert "is no regular expression" in status_of(broker, "old")["last_error"]
+        assert "is not a regular expression" in status_of(broker, "old")["last_error"]
     finally:
         assert broker.stop() == 0
 
 
 @pytest.mark.long
 def test_results_as_large_as_may_be_do_not_take_the_drivers_memory(broker: Barnabas, admin: Driver) -> None:
-    """Records of 900 KB, and the most that is allowed to be made of them."""
+    """Records of 900 KB, and queries that make the largest allowed results of them."""
     was = driver_of(broker)
     admin.create_topic("wide", 1, SENSORS)
     for name, query in {
@@ -229,7 +229,7 @@ def test_results_as_large_as_may_be_do_not_take_the_drivers_memory(broker: Barna
 
 
 def question_of(control: Control) -> Check:
-    """The next question. What is said before it may come alone, and nothing may come for a while."""
+    """The next question of the broker. Other messages may come before it, and none may come for a while."""
     found: list[Check] = []
 
     def listen() -> bool:
@@ -241,13 +241,13 @@ def question_of(control: Control) -> Check:
 
 
 def bomb(value: bytes, count: int) -> bytes:
-    """A batch of some KB that decompresses to as much as the broker takes."""
+    """A batch of some KB that decompresses to the largest size that the broker takes."""
     return build_batch([Written(None, value, int(time.time() * 1000))] * count, compression=CompressionType.ZSTD)
 
 
 @pytest.mark.slow
 def test_records_that_compress_a_thousand_to_one_do_not_take_the_memory(broker: Barnabas, admin: Driver) -> None:
-    """480 MB in 30 small batches, in the rows of one tick, through the JVM and without it."""
+    """480 MB in 30 small batches, which one tick reads, with the JVM and without it."""
     was = driver_of(broker)
     admin.create_topic("bombs", 1, SENSORS)
     admin.create_topic("through", -1, {"barnabas.query": "SELECT length(upper(device)) n FROM bombs"})

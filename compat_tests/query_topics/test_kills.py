@@ -1,5 +1,8 @@
-"""Driver, JVM, Python workers and broker are killed again and again: a query topic holds what a plain evaluation of
-the query over its source gives, each record once, in order, at its source's offset."""
+"""Driver, JVM, Python workers and broker are killed many times while query topics run.
+
+A query topic then has the results of a plain evaluation of the query over its source: each record once, in order, at
+the offset of its source record.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ SETTINGS = {
     "barnabas.streams.master": "local[2]",
     "barnabas.streams.driver.memory": "512m",
     "barnabas.streams.trigger.ms": "50",
-    "log.segment.bytes": "100000",  # below what a tick writes: batches must fit, and kills land inside rolls
+    "log.segment.bytes": "100000",  # less than a tick writes: batches must fit, and kills hit rolls
 }
 SCHEMA = "p INT, n INT, pad STRING"
 INIT = """
@@ -45,15 +48,15 @@ def init(spark):
 Plain = Callable[[dict[str, Any]], dict[str, Any] | None]
 QUERIES: dict[str, tuple[str, Plain]] = {
     "thirds": ("SELECT p, n FROM source WHERE n % 3 = 0", lambda v: None if v["n"] % 3 else {"p": v["p"], "n": v["n"]}),
-    "few": (  # has a function of the operator's, so that its ticks are Spark's jobs
+    "few": (  # uses a function of the operator's, so that its ticks are Spark jobs
         "SELECT following(n) AS m FROM source WHERE n % 50 = 7",
         lambda v: {"m": v["n"] + 1} if v["n"] % 50 == 7 else None,
     ),
-    "later": (  # computes nothing, so that the JVM has no part in it
+    "later": (  # computes nothing, so that the JVM is not used
         "SELECT n, p AS place FROM source WHERE p >= 1 AND n > 20",
         lambda v: {"n": v["n"], "place": v["p"]} if v["p"] >= 1 and v["n"] > 20 else None,
     ),
-    # Evaluated in the driver's JVM, as "thirds" is, without a job.
+    # The driver's JVM evaluates it without a job, as it does "thirds".
     "doubled": ("SELECT n * 2 AS n FROM thirds", lambda v: None if v["n"] % 3 else {"n": v["n"] * 2}),
 }
 # More records between two kills would only make the test longer.
@@ -61,7 +64,7 @@ IN_FLIGHT = 5
 
 
 class ReadingsWriter(ConfluentWriter):
-    """JSON values, except for one in seventeen."""
+    """Writes JSON values; one in seventeen is not JSON."""
 
     IN_FLIGHT = IN_FLIGHT
 
@@ -94,7 +97,7 @@ def kill(broker: Barnabas, victim: str) -> None:
 
 
 def check(broker: Barnabas) -> int:
-    """Compare every query topic with a plain evaluation over the records of its source; the number of results."""
+    """Compare every query topic with a plain evaluation of its source's records; returns the number of results."""
     count = 0
     for partition in range(PARTITIONS):
         source: list[tuple[int, Any]] = []
@@ -116,7 +119,7 @@ def check(broker: Barnabas) -> int:
 
 
 def run(tmp_path: Path, victims: list[str], seed: int, most: int = 400, kind: type[Barnabas] = Barnabas) -> None:
-    """At most `most` results between two kills."""
+    """Kill the victims, with at most `most` results between two kills."""
     moments = random.Random(seed)
     init = tmp_path / "init.py"
     init.write_text(INIT)
@@ -159,12 +162,12 @@ def kill_and_compare(broker: Barnabas, victims: list[str], moments: random.Rando
 
 @pytest.mark.long
 def test_a_kill(tmp_path: Path) -> None:
-    run(tmp_path, ["broker"], 1, 100)  # its driver goes with it
+    run(tmp_path, ["broker"], 1, 100)  # its driver dies with it
 
 
 @pytest.mark.long
 def test_each_node_of_three_is_killed(tmp_path: Path) -> None:
-    run(tmp_path, ["node 2", "node 1", "node 3"], 3, 100, Nodes)  # the driver goes with the first
+    run(tmp_path, ["node 2", "node 1", "node 3"], 3, 100, Nodes)  # the driver dies with node 1
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Query topics with a real broker, a real Spark driver and the clients that people have."""
+"""Query topics with a real broker, a real Spark driver and common clients."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reading(number: int) -> dict[str, Any]:
 
 
 def fill(admin: Driver, topic: str, first: int, count: int) -> None:
-    """Readings, each to the partition that its number says."""
+    """Write readings, each to the partition of its number."""
     for partition in range(PARTITIONS):
         mine = range(first + (partition - first) % PARTITIONS, first + count, PARTITIONS)
         admin.produce(
@@ -74,7 +74,7 @@ def ends(broker: Barnabas, topic: str, special: int = LATEST) -> dict[int, int]:
 
 
 def wait_for(broker: Barnabas, topic: str, source: str, deadline: float = 90) -> None:
-    """Return when a query has come to the end of its source."""
+    """Return when a query has processed its source to the end."""
 
     def is_there() -> bool:
         try:
@@ -91,7 +91,7 @@ def records(broker: Barnabas, topic: str) -> list[tuple[int, int | None, bytes |
     found = []
     for partition, end in ends(broker, topic).items():
         start = ends(broker, topic, EARLIEST)[partition]
-        while start < end:  # how many there are is not known, as offsets have gaps
+        while start < end:  # the number of records is unknown, as offsets have gaps
             more = read_until_end(client, topic, partition, start)
             if not more:
                 break
@@ -168,11 +168,11 @@ def test_every_client_reads_a_query_topic_in_a_group_and_resumes(
     if "clients" not in admin.topics():
         admin.create_topic("clients", 1, SENSORS)
         admin.create_topic("some", -1, {"barnabas.query": "SELECT temp FROM clients WHERE temp % 7 < 1"})
-        for _ in range(3):  # several ticks: batches with gaps inside, after and between them
+        for _ in range(3):  # several ticks: gaps inside, after and between batches
             values = [json.dumps({"device": "d", "temp": n}).encode() for n in range(100)]
             admin.produce("clients", [Record(value) for value in values])
             wait_for(broker, "some", "clients")
-        admin.produce("clients", [Record(b'{"temp": 1}')] * 10)  # a tick that gives nothing: an empty batch
+        admin.produce("clients", [Record(b'{"temp": 1}')] * 10)  # a tick without results: an empty batch
         wait_for(broker, "some", "clients")
         admin.produce("clients", [Record(b'{"temp": 7}')])
         wait_for(broker, "some", "clients")
@@ -262,7 +262,7 @@ def test_values_in_csv(broker: Barnabas, admin: Driver) -> None:
 
 
 def origins(broker: Barnabas, topic: str) -> list[tuple[str, int, int]]:
-    """Where the results of a query over a pattern came from, by their headers; events are left out."""
+    """The sources of the results of a query over a pattern, by their headers, without events."""
     client = ConfluentDriver(broker.address)
     found = []
     for partition, start in ends(broker, topic, EARLIEST).items():
@@ -279,7 +279,7 @@ def origins(broker: Barnabas, topic: str) -> list[tuple[str, int, int]]:
 
 
 def events(broker: Barnabas, topic: str) -> list[tuple[str, str, int]]:
-    """What the results of a query over a pattern say of its sources, in order: event, topic, partitions."""
+    """The events about sources among the results of a query over a pattern, in order: event, topic, partitions."""
     client = ConfluentDriver(broker.address)
     found = []
     for record in read_until_end(client, topic, 0, ends(broker, topic, EARLIEST)[0]):
@@ -377,7 +377,7 @@ def test_retention_of_the_source_leaves_a_gap_and_loses_nothing_else(broker: Bar
 
 
 def kafka(broker: Barnabas, tool: str, *arguments: str) -> str:
-    """What one of Kafka's own tools says on success."""
+    """The output of one of Kafka's own tools, which must succeed."""
     done = tools.run(tool, "--bootstrap-server", broker.address, *arguments)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
@@ -389,14 +389,14 @@ def test_kafkas_own_tools_make_query_topics(broker: Barnabas, admin: Driver, tmp
     kafka(broker, tools.TOPICS, "--create", "--topic", "meters", "--partitions", str(PARTITIONS))
     at = ("--bootstrap-server", broker.address)
     refused = tools.run(tools.TOPICS, *at, "--create", "--topic", "warm", "--config", f"barnabas.query={query}")
-    assert "Unknown topic config name: barnabas.query" in refused.stderr + refused.stdout  # and the broker is not asked
+    assert "Unknown topic config name: barnabas.query" in refused.stderr + refused.stdout  # from the tool
 
     def alter(topic: str, *settings: str) -> subprocess.CompletedProcess[str]:
         return tools.run(tools.CONFIGS, *at, "--entity-type", "topics", "--entity-name", topic, "--alter", *settings)
 
     assert alter("meters", "--add-config", f"barnabas.value.schema=[{COLUMNS}]").returncode == 0
     fill(admin, "meters", 0, 40)
-    admin.create_topic("early", -1, {"barnabas.query": "SELECT temp FROM meters"})  # the tools wait for no slow driver
+    admin.create_topic("early", -1, {"barnabas.query": "SELECT temp FROM meters"})  # before the tools
     places = [{"topic": "meters", "partition": 0, "offset": 15}]
     shortened = tmp_path / "shortened.json"
     shortened.write_text(json.dumps({"version": 1, "partitions": places}))
@@ -438,7 +438,7 @@ def test_an_empty_topic_becomes_a_query_topic_in_sql_too(
 ) -> None:
     admin.create_topic("boilers", PARTITIONS, SENSORS)
     fill(admin, "boilers", 0, 10)
-    for name in ("boilers-hot", "boilers-all"):  # ordinary topics, and the second one's query would match both
+    for name in ("boilers-hot", "boilers-all"):  # ordinary topics; the pattern matches both
         admin.create_topic(name, 1)
 
     def sql(statement: str) -> tuple[int, str]:
@@ -494,7 +494,7 @@ def test_the_definitions_survive_and_a_broker_without_queries_has_no_jvm(tmp_pat
         until(lambda: processes(broker, "driver"), "the driver is there before the first record")
         admin.create_topic("results", -1, {"barnabas.query": "SELECT temp FROM source"})
         wait_for(broker, "results", "source")
-        assert not processes(broker, "jvm")  # no query needs it
+        assert not processes(broker, "jvm")  # no query uses it
         left = processes(broker, "all")
         assert broker.stop() == 0
         assert not psutil.wait_procs(left, timeout=120)[1]
@@ -544,7 +544,7 @@ def test_without_java_simple_queries_run_and_the_others_say_what_is_missing(tmp_
         asked["warm"].result(60)
         admin.produce("source", [Record(b'{"temp": 1}'), Record(b'{"temp": 2}')])
         assert [r.value for r in admin.consume("warm", 1)] == [b'{"temp":2.0}']
-        # A backlog, too, and the broker goes on.
+        # A backlog is processed, too, and the broker goes on.
         admin.produce("source", [Record(b'{"temp": 3, "x": "%d"}' % number) for number in range(20_000)])
         assert len(admin.consume("warm", 20_001)) == 20_001
         assert "streams.driver.ended" not in broker.log_file.read_text()

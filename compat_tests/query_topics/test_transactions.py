@@ -1,4 +1,4 @@
-"""Query topics, Spark and exports over topics with transactions, and over topics that are compacted meanwhile."""
+"""Query topics, Spark and exports over topics with transactions, and over topics that are compacted while they read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def value(number: int) -> bytes:
 
 
 def written(broker: Barnabas, topic: str) -> Any:
-    """Committed and aborted transactions, over two partitions; the producer whose last one is open."""
+    """Write committed and aborted transactions to two partitions; returns the producer, whose last one is open."""
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": f"writer-of-{topic}"})
     producer.init_transactions(30)
     for number in range(20):
@@ -56,7 +56,7 @@ def numbers_of(found: list[tuple[int, int | None, bytes | None]]) -> list[int]:
 
 
 def read_by_spark(broker: Barnabas, topic: str) -> list[int]:
-    """What the `wal` source reads of a topic."""
+    """The records that the `wal` source reads of a topic."""
     log_dir = LogDir(broker.data_dir)
     splits = plan(log_dir, log_dir.ranges(log_dir.partitions(topic)), split_bytes=2000)
     values = [each for split in splits for part in read(split, ["value"]) for each in part[0].to_pylist()]
@@ -79,7 +79,7 @@ def test_a_query_sees_what_is_committed_and_goes_on_when_a_transaction_ends(brok
 
 
 def test_a_query_over_a_topic_that_is_compacted_meanwhile(broker: Barnabas) -> None:
-    """It has seen each record, or one that was written later with the same key."""
+    """The query has read each record, or a later one with the same key."""
     client = ConfluentDriver(broker.address)
     client.create_topic("latest", 2, {**SCHEMA, "cleanup.policy": "compact", "segment.bytes": "3000"})
     client.create_topic("changes", 2, {"barnabas.query": "SELECT n FROM latest"})

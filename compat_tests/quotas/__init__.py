@@ -1,1 +1,1 @@
-"""Clients that take what all share, and ordinary ones beside them."""
+"""Client quotas, with real clients."""

@@ -1,4 +1,4 @@
-"""Client quotas as real clients meet them: set by Kafka's tool, seen in throttle times. `--peer` asks Apache Kafka."""
+"""Client quotas with real clients: Kafka's tool sets them, throttle times show them. `--peer` tests Apache Kafka."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_java_producer_is_throttled_by_its_client_id(other: ConfluentDriver, s
 
 
 def longest_throttle(server: Server, client_id: str) -> float:
-    """What a producer of 250 KB says of it, in ms."""
+    """The longest throttle time of a producer that sends 250 KB, in ms, from its own metrics."""
     properties = ["--producer-props", f"bootstrap.servers={server.address}", f"client.id={client_id}"]
     sent = ["--topic", "java", "--num-records", "250", "--record-size", "1000", "--throughput", "-1"]
     done = tools.run(PERFORMANCE, *sent, *properties, "batch.size=20000", "--print-metrics")
@@ -90,7 +90,7 @@ def test_librdkafka_hears_of_throttle_times(other: ConfluentDriver, server: Serv
 
 
 def test_throttle_times_are_those_of_kafka(other: ConfluentDriver, server: Server) -> None:
-    """Ten full windows and the one that has begun: what is beyond their quota takes as long as the quota says."""
+    """A rate covers ten full windows and the current one; the delay is as long as the quota needs for the excess."""
     other.create_topic("exact")
     limit(server, {"clients": CLIENT_ID}, producer_byte_rate=1000)
     with Pipe(server.port) as pipe, Pipe(server.port) as second:

@@ -1,1 +1,1 @@
-"""Real clients that say who they are, and that nobody else can read."""
+"""Real clients that log in, over encrypted connections."""

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it signs, as PEM, PKCS12 and JKS.
+"""Certificates for tests: an authority, and the certificates that it signs, as PEM, PKCS12 and JKS.
 
     ca = Authority()
     broker = ca.issue("broker")                  # for localhost, 127.0.0.1 and ::1
@@ -40,7 +40,7 @@ DAY = datetime.timedelta(days=1)
 
 
 def new_key(kind: str = "ec") -> Key:
-    """An EC key of P-256, or an RSA key of so many bits ("rsa2048")."""
+    """An EC key of P-256 ("ec"), or an RSA key of the named size ("rsa2048")."""
     if kind == "ec":
         return ec.generate_private_key(ec.SECP256R1())
     return rsa.generate_private_key(public_exponent=65537, key_size=int(kind.removeprefix("rsa")))
@@ -49,7 +49,7 @@ def new_key(kind: str = "ec") -> Key:
 def keytool(*words: str) -> None:
     """Run Java's keytool."""
     command = ["keytool", "-J-XX:TieredStopAtLevel=1", *words]
-    environment = {**os.environ, "LC_ALL": "C.UTF-8"}  # of passwords that are not ASCII
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}  # for passwords that are not ASCII
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -65,33 +65,33 @@ def _encryption(password: str | None) -> KeySerializationEncryption:
 
 @dataclass(frozen=True)
 class Issued:
-    """A key, its certificate, and those of who signed it."""
+    """A key, its certificate, and its issuers' certificates."""
 
     key: Key
     certificate: x509.Certificate
     chain: Sequence[x509.Certificate]
 
     def key_pem(self, password: str | None = None) -> str:
-        """The key, encrypted if there is a password."""
+        """The key in PEM, encrypted if there is a password."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, _encryption(password)).decode()
 
     def chain_pem(self) -> str:
-        """The certificates, its own first."""
+        """The certificates in PEM, its own first."""
         return "".join(each.public_bytes(Encoding.PEM).decode() for each in (self.certificate, *self.chain))
 
     def pem(self, path: Path, password: str | None = None) -> str:
-        """A file with key and chain; gives its name."""
+        """Write key and chain to a file; returns its name."""
         path.write_text(self.key_pem(password) + self.chain_pem())
         return str(path)
 
     def pkcs12(self, path: Path, password: str) -> str:
-        """A file with key and chain; gives its name."""
+        """Write key and chain to a file; returns its name."""
         own, chain = self.certificate, self.chain
         path.write_bytes(pkcs12.serialize_key_and_certificates(b"own", self.key, own, chain, _encryption(password)))
         return str(path)
 
     def jks(self, path: Path, password: str) -> str:
-        """A file in Java's own format; gives its name."""
+        """Write a file in Java's own format; returns its name."""
         source = self.pkcs12(path.with_suffix(".for-jks.p12"), "source")
         of, to = ("-srckeystore", source, "-srcstoretype", "PKCS12"), ("-destkeystore", str(path))
         stores = ("-srcstorepass", "source", "-deststorepass", password)
@@ -102,7 +102,7 @@ class Issued:
 
 @dataclass
 class Authority:
-    """A certificate authority. One that is `below` another signs with a certificate of that one."""
+    """A certificate authority. One that is `below` another has a certificate that the other one signed."""
 
     name: str = "Test CA"
     below: Authority | None = None
@@ -130,7 +130,7 @@ class Authority:
         usage: x509.ObjectIdentifier | None = None,
         key: Key | None = None,
     ) -> Issued:
-        """A certificate for a broker or a client. It is valid from `begins` to `ends`, as seen from now."""
+        """A certificate for a broker or a client. It is valid from `begins` to `ends`, relative to now."""
         if subject is None:
             parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
             if organization:
@@ -151,12 +151,12 @@ class Authority:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def trust_pem(self, path: Path) -> str:
-        """A file with the authority's certificate; gives its name."""
+        """Write the authority's certificate to a file; returns its name."""
         path.write_text(self.trust_text())
         return str(path)
 
     def trust_store(self, path: Path, password: str, kind: str) -> str:
-        """A trust store as keytool makes it, JKS or PKCS12; gives its name."""
+        """Make a trust store with keytool, JKS or PKCS12; returns its name."""
         source = self.trust_pem(path.with_suffix(".for-store.pem"))
         words = ("-file", source, "-keystore", str(path), "-storetype", kind, "-storepass", password)
         keytool("-importcert", "-alias", "ca", *words, "-noprompt")

@@ -1,6 +1,6 @@
-"""How each client family gets in: one record written and read again, with the security that a test gives it.
+"""Each client family logs in, writes one record and reads it, with the security settings of a test.
 
-A family that does not know a mechanism raises `NotApplicable`. One that is not let in raises `NotLetIn`.
+A family without a mechanism raises `NotApplicable`. A client that the broker refuses raises `NotLetIn`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class NotLetIn(Exception):
 
 @dataclass(frozen=True)
 class Security:
-    """What a client is told. `ca` is a PEM file, `token` a file with a token for OAUTHBEARER."""
+    """A client's settings. `ca` is a PEM file, `token` a file with a token for OAUTHBEARER."""
 
     mechanism: str = ""
     user: str = ""
     password: str = ""
     ca: Path | None = None
-    #: Whether the broker should not let the client in. kafka-python tries again for half a minute otherwise.
+    #: Whether the broker must refuse the client: kafka-python would otherwise retry for half a minute.
     is_wrong: bool = False
     token: Path | None = None
 
@@ -51,7 +51,7 @@ class Security:
         return ("SASL_" if self.mechanism else "") + ("SSL" if self.ca else "PLAINTEXT")
 
     def properties(self) -> dict[str, str]:
-        """As a `client.properties` of Kafka."""
+        """The entries of a `client.properties` of Kafka."""
         found = {"security.protocol": self.protocol}
         if self.mechanism:
             found["sasl.mechanism"] = self.mechanism
@@ -66,13 +66,13 @@ class Security:
         return found
 
     def write(self, folder: Path) -> Path:
-        """A `client.properties`."""
+        """Write a `client.properties`."""
         file = folder / f"{self.protocol}-{self.mechanism}-{self.user}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
         return file
 
 
-#: Writes one value to a topic that is there and gives what is read.
+#: A function that writes one value to an existing topic and returns the value that it reads.
 RoundTrip = Callable[[str, Security, str, bytes, Path], bytes]
 
 
@@ -120,7 +120,7 @@ def confluent(address: str, security: Security, topic: str, value: bytes, folder
 
 
 def _python_settings(address: str, security: Security, provider: object) -> dict[str, Any]:
-    """What kafka-python and aiokafka have the same names for."""
+    """The settings that have the same names in kafka-python and aiokafka."""
     settings = {"bootstrap_servers": address, "security_protocol": security.protocol}
     if security.token is not None:
         return settings | {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider}
@@ -272,7 +272,7 @@ def java(address: str, security: Security, topic: str, value: bytes, folder: Pat
     return read.stdout.strip().encode()
 
 
-#: Each family by its name, with the tool that it needs.
+#: Each family by name, with the tool that it needs.
 FAMILIES: dict[str, tuple[RoundTrip, str]] = {
     "confluent": (confluent, ""),
     "kafka-python": (kafka_python, ""),

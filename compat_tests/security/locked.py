@@ -1,4 +1,4 @@
-"""A broker that is locked, as docs/security.md says it step by step: one listener, TLS, logins, ACLs."""
+"""A locked broker, made by the steps of docs/security.md: one listener, TLS, logins, ACLs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADMIN, PASSWORD = "admin", "admin-secret"
 
 
 class LockedBroker(Barnabas):
-    """`admin` is its super user, and there before its first start. Others get users and rights by commands."""
+    """`admin` is its super user, created before its first start. Commands create other users and their rights."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         authority = Authority()
@@ -45,11 +45,11 @@ class LockedBroker(Barnabas):
         return Security("SCRAM-SHA-512", user, password, self.ca)
 
     def config(self, user: str = ADMIN, password: str = PASSWORD) -> Path:
-        """A `client.properties`."""
+        """Write the `client.properties` of a user; returns its path."""
         return self.security(user, password).write(self.folder)
 
     def run(self, *words: str, password: str | None = None, check: bool = True) -> str:
-        """What a command of ours prints; what it says of an error where that is expected."""
+        """The output of a `barnabas` command; with `check=False`, the error with which it must fail."""
         variables = {"PYTHONPATH": str(ROOT), **({"BARNABAS_PASSWORD": password} if password else {})}
         done = subprocess.run(
             [sys.executable, "-m", "barnabas", *words],
@@ -64,7 +64,7 @@ class LockedBroker(Barnabas):
         return done.stdout if check else done.stderr
 
     def ask(self, *words: str, user: str = ADMIN, password: str = PASSWORD, check: bool = True) -> str:
-        """The same of this broker, as a user."""
+        """Run a command against this broker, as a user."""
         config = str(self.config(user, password))
         return self.run(*words, "-b", self.address, "--command-config", config, check=check)
 
@@ -73,9 +73,9 @@ class LockedBroker(Barnabas):
         self.run("users", "add", user, "-b", self.address, "--command-config", config, password=password)
 
     def allow(self, user: str, *words: str) -> None:
-        """Words of `barnabas acls add`: --operation, --topic and so on."""
+        """Give a user a right, in words of `barnabas acls add`: --operation, --topic and so on."""
         self.ask("acls", "add", "--allow-principal", f"User:{user}", *words)
 
     def forbid(self, user: str, *words: str) -> None:
-        """Take an allowance away."""
+        """Take a right away from a user."""
         self.ask("acls", "remove", "--force", "--allow-principal", f"User:{user}", *words)

@@ -29,7 +29,7 @@ PASSWORD = "a pass=word1"
 
 
 class Locked(Barnabas):
-    """A broker with a listener for anybody, one on which clients log in, and one where they do so over TLS."""
+    """A broker with three listeners: one without a login, one with a login, and one with a login over TLS."""
 
     ports: dict[str, int]
     ca = Path()
@@ -99,7 +99,7 @@ def security(mechanism: str, key: rsa.RSAPrivateKey, folder: Path) -> Security:
     return Security(mechanism, token=file)
 
 
-#: Each listener and each kind of mechanism once; the other pairs take long for all the clients together.
+#: Each listener and each kind of mechanism once; all other pairs with all clients take long.
 QUICK = {("SASL_PLAINTEXT", "SCRAM-SHA-256"), ("SASL_SSL", "PLAIN")}
 PAIRS = [
     pytest.param(protocol, mechanism, marks=() if (protocol, mechanism) in QUICK else pytest.mark.long)

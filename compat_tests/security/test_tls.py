@@ -30,7 +30,7 @@ PASSWORD = "pass word"
 
 @dataclass(frozen=True)
 class Files:
-    """What brokers and clients have."""
+    """The certificates and settings of brokers and clients."""
 
     folder: Path
     ca: Authority
@@ -147,7 +147,7 @@ def java(kind: str) -> Callable[[Server, Files, str, list[bytes]], list[bytes]]:
 
 
 def java_settings(files: Files, kind: str) -> str:
-    """A file with a client's settings, whose stores are of this kind."""
+    """A file with a client's settings, with key stores of this kind."""
     own, trust = files.folder / f"alice.{kind}", files.folder / f"trust.{kind}"
     if not trust.exists():
         files.ca.trust_store(trust, PASSWORD, kind)

@@ -1,1 +1,1 @@
-"""The docs as a site: what holds pages, navigation, tables and pictures together."""
+"""The docs as a site: pages, navigation, tables and pictures agree."""

@@ -1,4 +1,4 @@
-"""The pages of the docs as Markdown: their blocks, links and anchors. Anchors are those that repository views make."""
+"""The pages of the docs as Markdown: their blocks, links and anchors. Anchors follow GitHub's rules."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^\n]*\n.*?^\1\2 *$", re.MULTILINE | re.
 _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
 _HEADING = re.compile(r"^(#{1,6}) +(.+?)(?: +#+)? *$", re.MULTILINE)
-#: An address of the web, which is not fetched.
+#: The beginning of a web address; those are not fetched.
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 class Link(NamedTuple):
-    """A link as it stands in a page."""
+    """A link as it is written in a page."""
 
     page: Path
     line: int
@@ -31,7 +31,7 @@ class Link(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """Every page: those of the docs, and those at the top of the repository, which some of the docs are links to."""
+    """Every page of the docs, and those at the top of the repository; some files in the docs are links to these."""
     return sorted(path for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")] if path.is_file())
 
 
@@ -44,7 +44,7 @@ def links(page: Path) -> Iterator[Link]:
 
 
 def problem(link: Link) -> str | None:
-    """What is wrong with a link; None if nothing is."""
+    """The error of a link; None if it is good."""
     path, _, anchor = link.target.partition("#")
     target = (link.page.resolve().parent / path).resolve() if path else link.page.resolve()
     if ROOT not in target.parents:
@@ -68,7 +68,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def _without_code(text: str) -> str:
-    """A text in which code is blank, with its lines kept."""
+    """A text with its code replaced by blanks; line numbers stay the same."""
 
     def blank(found: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", found[0])
@@ -78,7 +78,7 @@ def _without_code(text: str) -> str:
 
 @cache
 def module(path: str) -> ModuleType:
-    """A file of Python in the docs, which is in no package."""
+    """Import a Python file of the docs, which is not in a package."""
     spec = importlib.util.spec_from_file_location(path.replace("/", "_").removesuffix(".py"), DOCS / path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,6 +1,6 @@
-"""The tables of docs/reference that come from the code: `python -m compat_tests.site.tables` renews them.
+"""The tables of docs/reference, made from the code: `python -m compat_tests.site.tables` writes them again.
 
-The broker's own (APIs, settings, rights) are in `barnabas.broker.doc_tables`, and are renewed with these.
+`barnabas.broker.doc_tables` makes the broker's tables (APIs, settings, rights); they are written together.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def _cell(text: str) -> str:
 
 
 def statements() -> str:
-    """What the command `sql` takes, by its first word."""
+    """The statements of the command `sql`, by their first word."""
     forms = sorted({form.strip(): None for text in FORMS.values() for form in _forms(text)})
     return "\n".join(["```text", *forms, "```"])
 
 
 def _forms(text: str) -> Iterator[str]:
-    """The alternatives of a form, each with its first words: `ALTER TOPIC name A | B` is two."""
+    """The alternatives of a form, each with the form's first words: `ALTER TOPIC name A | B` has two."""
     depth, begun, found = 0, 0, []
     for at, sign in enumerate(text):
         depth += (sign in "([") - (sign in ")]")
@@ -72,7 +72,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def stream_clauses() -> str:
-    """What the text of a stream may have."""
+    """The clauses of a stream."""
     options = sorted(clauses.OPTIONS)
     rows = [
         ("before `AS SELECT`", ", ".join(map(_code, options))),
@@ -88,7 +88,7 @@ def _windows() -> list[str]:
 
 
 def refused_clauses() -> str:
-    """What TDengine and SQL have there, and a stream does not."""
+    """The clauses of TDengine and SQL that a stream does not have."""
     found = {
         **clauses.REFUSED,
         **clauses.REFUSED_IN_SELECT,
@@ -100,7 +100,7 @@ def refused_clauses() -> str:
 
 
 def _refused(found: Mapping[str, str], what: str) -> str:
-    """Names by what is said of them."""
+    """A table of names, grouped by their text."""
     by_reason: dict[str, list[str]] = {}
     for name, why in found.items():
         by_reason.setdefault(why, []).append(name)
@@ -109,7 +109,7 @@ def _refused(found: Mapping[str, str], what: str) -> str:
 
 
 def aggregates() -> str:
-    """Those of streams, by what they take."""
+    """The aggregates of streams, by their arguments."""
     by_arguments: dict[str, list[str]] = {}
     for name, found in sorted(stream_aggregates.AGGREGATES.items()):
         takes = "one" if found.arguments == 1 else "two, the second one a literal" if found.literals else "two"
@@ -118,7 +118,7 @@ def aggregates() -> str:
 
 
 def refused_aggregates() -> str:
-    """Those that streams do not have."""
+    """The aggregates that streams do not have."""
     return _refused(stream_aggregates.INSTEAD, "aggregate")
 
 
@@ -138,7 +138,7 @@ def refused_functions() -> str:
 
 
 def plain_functions() -> str:
-    """What small SELECTs have without Spark."""
+    """The functions of small SELECTs that run without Spark."""
     names = [*sorted(typed.FUNCTIONS), *sorted(plain_aggregates.NAMES)]
     return ", ".join(map(_code, names)) + "."
 
@@ -148,7 +148,7 @@ def plain_functions() -> str:
 
 @cache
 def _families() -> list[Metric]:
-    """All families, of a broker that has just started."""
+    """All metric families of a broker that has just started."""
 
     async def collected(folder: str) -> list[Metric]:
         settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "barnabas.http.listen": "127.0.0.1:0", "log.dir": folder}
@@ -203,7 +203,7 @@ def _commands(found: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _plain(prog: str) -> str:
-    """A command's name, without what argparse puts between it and its verb."""
+    """A command's name, without argparse's text between it and its verb."""
     return " ".join(word for word in prog.split() if not word.startswith(("-", "[")))
 
 
@@ -212,7 +212,7 @@ def _sentence(text: str) -> str:
 
 
 def _command(found: argparse.ArgumentParser) -> Iterator[str]:
-    """What a command takes."""
+    """The options and arguments of a command."""
     shared = {option for action in asked()._actions for option in action.option_strings}
     rows = []
     for action in found._actions:
@@ -226,7 +226,7 @@ def _command(found: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _typed(action: argparse.Action) -> str:
-    """An option as it is typed."""
+    """An option as a user types it."""
     if action.nargs == 0:
         value = ""
     elif action.choices is not None:

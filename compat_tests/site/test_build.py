@@ -1,4 +1,4 @@
-"""The site is built of the pages, without a warning, and its search works without a server."""
+"""The site is built from the pages without a warning, and its search works without a server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_search_has_its_words_in_a_script(site: Path) -> None:
 
 @pytest.mark.long
 def test_a_reader_finds_a_page_by_a_word(site: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """From files, in a browser. `--screenshots` keeps a picture of the front page, as docs/site.png."""
+    """The browser opens the site as files. `--screenshots` saves a picture of the front page as docs/site.png."""
     if reason := missing("chromium"):
         pytest.skip(reason)
     with Browser(tmp_path / "profile") as browser:

@@ -1,4 +1,4 @@
-"""The pictures of the concepts are what their code draws, and show what their rules say."""
+"""The pictures of the concepts are the output of their code, and show what their rules say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No link of the docs is dead: to a page, to a heading, to a file. Addresses of the web are not asked."""
+"""No link of the docs to a page, a heading or a file is dead. Web addresses are not requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Docs speak of what there is: messages and events in the words of the code, and commands that can be typed."""
+"""The docs quote messages and events in the words of the code, and name only existing commands."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from compat_tests.tools import ROOT
 
 ROOMS = ("wire", "storage", "groupcoord", "broker", "client", "connect", "streams", "scripts")
 TROUBLE = (DOCS / "reference" / "when-something-is-wrong.md").read_text()
-#: A command in code: at the beginning of a line, or behind a pipe.
+#: A command in code: at the beginning of a line, or after a pipe.
 _TYPED = re.compile(r"(?:^|\||\$\()[ \t]*barnabas ([a-z][a-z-]*(?: [a-z][a-z-]*)?)(?=\s|$)", re.MULTILINE)
 
 
 @cache
 def code() -> str:
-    """The product's code, texts that go on in a next line joined."""
+    """The product's code, with texts that continue on the next line joined."""
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if "tests" not in path.parts]
     return "\n".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in files)
 
 
 def symptoms() -> Iterator[str]:
-    """What stands as code in the first column."""
+    """The code in the first column."""
     for row in re.findall(r"^\| ([^|]+) \|", TROUBLE, re.MULTILINE):
         yield from re.findall(r"`([^`]+)`", row)
 
@@ -49,12 +49,12 @@ def verbs(found: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
 
 
 def is_command(words: list[str]) -> bool:
-    """Whether there is a command that begins so."""
+    """Whether there is a command that begins with these words."""
     found = parser()
     for word in words:
         inside = verbs(found)
         if not inside:
-            return any(not action.option_strings for action in found._actions)  # its topic, group or file
+            return any(not action.option_strings for action in found._actions)  # a topic, group or file
         if word not in inside:
             return False
         found = inside[word]
@@ -62,7 +62,7 @@ def is_command(words: list[str]) -> bool:
 
 
 def typed(text: str) -> list[list[str]]:
-    """The commands in code, by their first words."""
+    """The words of each command in code."""
     return [found[1].split() for found in _TYPED.finditer(text)]
 
 

@@ -1,4 +1,4 @@
-"""Every page of the site is in its navigation, once; and every decision is in their list, once."""
+"""Every page of the site is in its navigation exactly once; every decision is in their list exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference says what the code has."""
+"""The tables of the reference agree with the code."""
 
 from __future__ import annotations
 

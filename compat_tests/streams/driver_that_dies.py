@@ -1,7 +1,7 @@
-"""A streams driver that kills itself at a place: `driver_that_dies.py PLACE NUMBER [option ...]`.
+"""A streams driver that kills itself at a given place: `driver_that_dies.py PLACE NUMBER [option ...]`.
 
-Places are those between two writes of a batch: its rows are written (`rows`), and the number of the batch (`number`),
-the transaction is committed and Spark does not know (`committed`). NUMBER is which one of them, from 1 on.
+Places are after each write of a batch: its rows are written (`rows`), the number of the batch is written (`number`),
+the transaction is committed but Spark does not know it (`committed`). NUMBER counts the batches from 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tests of streams with a real broker share."""
+"""Functions that the tests of streams with a real broker share."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from compat_tests.driver import Refused
 from compat_tests.kafka_python.driver import KafkaPythonDriver
 from compat_tests.waiting import until
 
-#: The records have times in the past: retention, which looks every five minutes, would remove them.
+#: The records have old timestamps: retention, which runs every five minutes, would delete them.
 SETTINGS = {
     "barnabas.streams.master": "local[2]",
     "barnabas.streams.driver.memory": "512m",
     "log.retention.ms": "-1",
 }
 SENSORS = {"barnabas.value.format": "json", "barnabas.value.schema": "device STRING, temp DOUBLE"}
-#: A stream over a topic, whose results `windows(readings, 10_000, 5_000)` gives.
+#: A stream over a topic; `windows(readings, 10_000, 5_000)` gives its results.
 SLIDING = (
     "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM {} "
     "PARTITION BY device INTERVAL(10s) SLIDING(5s)"
 )
-#: A moment at which windows of whole minutes begin; brokers take times in the past.
+#: A timestamp at which windows of whole minutes begin; brokers accept old timestamps.
 BASE = 1_700_000_040_000
 DEADLINE = 240.0
 
@@ -45,12 +45,12 @@ class Reading(NamedTuple):
 
 
 def readings(lo: int, hi: int) -> list[Reading]:
-    """One for each second of two devices in turn, all in partition 0."""
+    """One reading for each second, of two devices in turn, all in partition 0."""
     return [Reading(BASE + 1000 * n, "ab"[n % 2], n, 0) for n in range(lo, hi)]
 
 
 def make_stream(broker: Barnabas, topic: str, partitions: int, text: str) -> None:
-    """Make a topic with a stream, as the first one: Spark's start may take longer than a client waits."""
+    """Make a topic with the first stream of a broker: Spark's start may take longer than a client waits."""
     admin = KafkaPythonDriver(broker.address)
 
     def is_made() -> bool:
@@ -65,7 +65,7 @@ def make_stream(broker: Barnabas, topic: str, partitions: int, text: str) -> Non
 
 
 def send(broker: Barnabas, topic: str, readings: Iterable[Reading]) -> None:
-    """Write records whose own time is the reading's."""
+    """Write readings; the timestamp of each record is the reading's."""
     producer = Producer({"bootstrap.servers": broker.address})
     for ts, device, temp, partition in readings:
         value = json.dumps({"device": device, "temp": temp}).encode()
@@ -74,7 +74,7 @@ def send(broker: Barnabas, topic: str, readings: Iterable[Reading]) -> None:
 
 
 def status_of(broker: Barnabas, name: str) -> dict[str, Any]:
-    """What the driver has said last of a stream."""
+    """The driver's last status of a stream."""
     with Cluster(broker.address) as cluster:
         status = last_status(cluster)
     found = [stream for stream in (status.streams if status else ()) if stream.name == name]
@@ -82,7 +82,7 @@ def status_of(broker: Barnabas, name: str) -> dict[str, Any]:
 
 
 def wait_for_state(broker: Barnabas, name: str, state: str, **more: Any) -> dict[str, Any]:
-    """Return when a stream is in a state, and its figures are at least those."""
+    """Return when a stream is in a state, and its figures are at least the given ones."""
     told: dict[str, Any] = {}
 
     def is_there() -> bool:
@@ -94,7 +94,7 @@ def wait_for_state(broker: Barnabas, name: str, state: str, **more: Any) -> dict
 
 
 def results(broker: Barnabas, topic: str, partitions: int) -> list[dict[str, Any]]:
-    """The committed values of a topic, by a consumer that reads committed records only."""
+    """The values of a topic that a read_committed consumer reads."""
     return [json.loads(value) for _, value in records(broker, topic, partitions)]
 
 
@@ -130,12 +130,12 @@ def records(
 
 
 def text(ms: int) -> str:
-    """A time as results have it."""
+    """A time as results write it."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def windows(readings: Iterable[Reading], length: int, step: int) -> list[dict[str, Any]]:
-    """A plain evaluation: sum and count by device and window, in order."""
+    """The expected results, by a plain evaluation: sum and count by device and window, in order."""
     found: dict[tuple[int, str], list[float]] = defaultdict(list)
     for ts, device, temp, _ in readings:
         last = ts // step * step
@@ -153,7 +153,7 @@ def in_order(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def wait_for_results(broker: Barnabas, topic: str, partitions: int, count: int) -> list[dict[str, Any]]:
-    """Return when so many results can be read."""
+    """Return the results, once there are `count`."""
     found: list[dict[str, Any]] = []
 
     def are_there() -> bool:

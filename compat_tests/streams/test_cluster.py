@@ -1,4 +1,4 @@
-"""A stream on a standalone Spark cluster, its state in a folder that both workers see: a worker may die."""
+"""A stream on a standalone Spark cluster, with its state in a folder that both workers share: a worker may die."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_worker_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
         closed: list[Reading] = []
         begin = 0
         for victim in [None, *workers]:
-            if victim is not None:  # windows are open, and their state is known to one of the two
+            if victim is not None:  # windows are open, and one of the two workers has their state
                 victim.kill_all()
             closed += readings(begin, 300)
             send(broker, "source", [*readings(begin, 300), *closing(begin + 2000)])

@@ -1,4 +1,4 @@
-"""A machine is lost with the state of its streams: on another one they go on from a copy of their checkpoints."""
+"""A machine is lost with the state of its streams: on another one, the streams continue from copies of checkpoints."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_streams_go_on_from_copies_of_their_checkpoints_on_another_machine(tmp_p
     settings = {
         **SETTINGS,
         "barnabas.streams.checkpoint.copies": str(tmp_path / "copies"),
-        "barnabas.streams.checkpoint.copy.interval.ms": "3600000",  # one at the beginning, and no other
+        "barnabas.streams.checkpoint.copy.interval.ms": "3600000",  # one copy at the beginning, and no more
     }
     written = readings(0, 12)
     with Barnabas(tmp_path / "one", settings) as broker:
@@ -61,7 +61,7 @@ def test_streams_go_on_from_copies_of_their_checkpoints_on_another_machine(tmp_p
         with Cluster(broker.address) as cluster:
             set_topic_config(cluster, "resting", {"barnabas.stream.state": "paused"})
         wait_for_state(broker, "resting", "PAUSED")
-        for hi in (22, 32, 42):  # at least a batch for each, after the copy
+        for hi in (22, 32, 42):  # at least one batch for each, after the copy
             send(broker, "source", readings(hi - 10, hi))
             written += readings(hi - 10, hi)
             wait_for_results(broker, "plain", 1, hi // 10 * 2)

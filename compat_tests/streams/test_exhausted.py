@@ -1,4 +1,4 @@
-"""No room for a stream's state or copies, or no file descriptors: it waits, says why, and nothing is lost or twice."""
+"""No room for a stream's state or copies, or no file descriptors: it waits, says why, and its results are complete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DISK_MIB = 32
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
-    """Two small ones: that of the streams' state, and that of their copies."""
+    """Two small disks: one for the streams' state, and one for their copies."""
     mounted = []
     try:
         for folder in (tmp_path / "data" / "streams", tmp_path / "copies"):
@@ -121,7 +121,7 @@ def test_no_descriptors_under_a_checkpoint(tmp_path: Path) -> None:
         written += more
 
         def is_told() -> bool:
-            """It says that it waits; or the driver has ended, for which another one is started."""
+            """Whether the stream says that it waits, or the driver has ended and a new one is started."""
             told = broker.log_file.read_text()
             return "Too many open files" in told or "streams.driver.ended" in told
 

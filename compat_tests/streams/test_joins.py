@@ -1,4 +1,4 @@
-"""Streams with JOIN, with a real broker, a real Spark driver and the clients that people have."""
+"""Streams with JOIN, with a real broker, a real Spark driver and common clients."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def admin(broker: Barnabas) -> Driver:
 
 
 def write(broker: Barnabas, topic: str, *records: tuple[int, str | None, Any]) -> None:
-    """Records of a second after `BASE`, a key and a value."""
+    """Write records, each with a second after `BASE`, a key and a value."""
     producer = Producer({"bootstrap.servers": broker.address})
     for second, key, value in records:
         data = None if value is None else json.dumps(value).encode()
@@ -98,7 +98,7 @@ def sql(broker: Barnabas, capsys: pytest.CaptureFixture[str], statement: str, st
 
 @pytest.mark.long
 def test_pairs_of_two_topics_over_a_pause_and_a_kill(broker: Barnabas, capsys: pytest.CaptureFixture[str]) -> None:
-    """What waits for the other topic is in the state. When neither gets anything, MAX_DELAY closes all windows."""
+    """Records that wait for the other topic are in the state. If both topics are quiet, MAX_DELAY closes windows."""
     wait_for_state(broker, "pairs", "RUNNING")
     assert "orders, from offsets 0, 0\nJoined:  payments, from offsets 0" in sql(
         broker, capsys, "DESCRIBE STREAM pairs"
@@ -170,11 +170,11 @@ def test_a_stream_does_not_read_what_it_writes_by_way_of_a_join(
     admin.create_topic("circle", 1, values)
     text = "SELECT count(*) AS c FROM sensors s JOIN circle c ON s.device = c._key INTERVAL(1s)"
     told = sql(broker, capsys, f"CREATE STREAM circle INTO circle AS {text}", 1)
-    assert "The stream would read what it writes into circle" in told
+    assert "The stream would read its own results in circle" in told
     admin.create_topic("middle", 1, {"barnabas.stream": text})
     above = "SELECT count(*) AS c FROM middle m JOIN sensors s WITHIN 1s ON m._key = s.device INTERVAL(1s)"
     told = sql(broker, capsys, f"CREATE STREAM circle INTO circle AS {above}", 1)
-    assert "The stream would read what it writes into circle" in told
+    assert "The stream would read its own results in circle" in told
     admin.delete_topic("middle")
 
 

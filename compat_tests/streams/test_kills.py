@@ -1,5 +1,4 @@
-"""Driver, JVM, workers and broker are killed: the results of two streams that share a query are those of a run that
-nobody has disturbed."""
+"""Driver, JVM, workers and broker are killed: two streams that share a query have the results of a quiet run."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ if reason := missing("java"):
 
 PARTITIONS = 2
 MINUTE = 60_000
-#: Of one second of event time for each record: partitions may be that far apart when a batch is cut.
+#: The watermark allows for partitions that are far apart when a batch is cut: each record is one second of event time.
 TEXT = (
     "PARALLELISM 2 WATERMARK 10m FILL_HISTORY 1 "
     "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM source "
@@ -76,7 +75,7 @@ def make(broker: Barnabas) -> None:
 
 
 def wait_for_other(broker: Barnabas, written: list[Reading]) -> None:
-    """The other stream has its results, too, each once."""
+    """Wait until the other stream has its results, too, each once."""
     expected = windows(written, MINUTE, MINUTE)
     assert wait_for_results(broker, "other", 1, len(expected)) == expected
 
@@ -105,11 +104,11 @@ def driver(broker: Barnabas, place: str = "", number: int = 0) -> Iterator[subpr
 
 @pytest.mark.slow
 def test_a_driver_that_dies_between_two_writes_of_a_batch(tmp_path: Path) -> None:
-    """Nothing is lost and nothing doubled, whichever of them was the last."""
+    """No result is lost or doubled, whichever write was the last."""
     everything = readings(0, 300)
     expected = windows(everything, MINUTE, MINUTE // 2)
     with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
-        with driver(broker, "rows", 2) as process:  # of the first batch with results
+        with driver(broker, "rows", 2) as process:  # in the first batch with results
             make(broker)
             send(broker, "source", [*everything, *closing(2000)])
             process.wait(180)
@@ -135,7 +134,7 @@ EVENTS = (
 
 
 def events(written: list[Reading]) -> list[dict[str, object]]:
-    """A plain evaluation of these windows."""
+    """The expected results of these windows, by a plain evaluation."""
     open_of: dict[str, list[Reading]] = {}
     found: list[list[Reading]] = []
     for reading in sorted(written):
@@ -163,7 +162,7 @@ FILLED = (
 
 
 def filled(written: list[Reading]) -> list[dict[str, object]]:
-    """A plain evaluation: each device has a record every third second, and the rest is filled."""
+    """The expected results, by a plain evaluation: each device has a record every third second, the rest is filled."""
     values: dict[tuple[str, int], float] = {}
     for device in {reading.device for reading in written}:
         mine = sorted(reading for reading in written if reading.device == device)
@@ -187,7 +186,7 @@ JOINED = (
 
 
 def joined(written: list[Reading]) -> list[dict[str, object]]:
-    """A plain evaluation: both topics have the same records."""
+    """The expected results, by a plain evaluation: both topics have the same records."""
     pairs = [
         Reading(one.ts, one.device, other.temp, 0)
         for number, one in enumerate(written)
@@ -198,7 +197,7 @@ def joined(written: list[Reading]) -> list[dict[str, object]]:
 
 
 def send_both(broker: Barnabas, written: list[Reading]) -> None:
-    """Write the records into both topics, of which neither gets far ahead of the other."""
+    """Write the records to both topics in turn, so that neither gets far ahead of the other."""
     parts = iter(written)
     while few := list(islice(parts, 8)):
         for topic in ("source", "other_source"):
@@ -208,7 +207,7 @@ def send_both(broker: Barnabas, written: list[Reading]) -> None:
 def die_at_each_place(
     broker: Barnabas, stream: str, everything: list[Reading], send: Callable[[Barnabas, list[Reading]], None]
 ) -> None:
-    """Make a stream over topics of one partition, whose driver dies with three parts of the records."""
+    """Make a stream over topics of one partition. The driver dies in each third of the records."""
     admin: Driver = KafkaPythonDriver(broker.address)
     for topic in ("source", "other_source"):
         admin.create_topic(topic, 1, SENSORS)
@@ -223,7 +222,7 @@ def die_at_each_place(
 
 
 def send_one(broker: Barnabas, written: list[Reading]) -> None:
-    """Write the records into the one topic."""
+    """Write the records to the one topic."""
     send(broker, "source", written)
 
 
@@ -236,7 +235,7 @@ def send_one(broker: Barnabas, written: list[Reading]) -> None:
 def test_a_driver_that_dies_with_an_operator_that_has_state(
     tmp_path: Path, stream: str, plain: Callable[[list[Reading]], list[dict[str, object]]]
 ) -> None:
-    """Records that wait, open windows and last windows are there again, and no result comes twice."""
+    """Waiting records, open windows and last windows are restored, and no result comes twice."""
     everything = [reading._replace(partition=0) for reading in readings(0, 1000)]
     everything.append(Reading(BASE + 10**7, "end", 3, 0))
     with Barnabas(tmp_path, {**SETTINGS, "barnabas.streams.driver": "none"}) as broker:
@@ -255,7 +254,7 @@ AGAIN = (
 
 @pytest.mark.slow
 def test_a_driver_that_dies_with_windows_that_are_calculated_again(tmp_path: Path) -> None:
-    """The last result of each window is that of all its records, and a window's records only become more."""
+    """The last result of each window covers all its records, and the number of a window's records only grows."""
     everything = [
         Reading(BASE + 1000 * n - (60_000 * (n % 7) if n % 5 == 4 else 0), "ab"[n % 2], n, 0) for n in range(900)
     ]
@@ -280,7 +279,7 @@ def test_a_driver_that_dies_with_windows_that_are_calculated_again(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_driver_that_dies_with_windows_by_the_clock(tmp_path: Path) -> None:
-    """Each record is in one period, and each period has one result, whatever has been made again."""
+    """Each record is in one period, and each period has one result, though batches were repeated."""
     everything = [reading._replace(partition=0) for reading in readings(0, 1000)]
     counted: list[dict[str, Any]] = []
 
@@ -300,7 +299,7 @@ def test_a_driver_that_dies_with_windows_by_the_clock(tmp_path: Path) -> None:
 
 
 class Writer:
-    """Writes a record for each second of event time, over all kills, until it is ended."""
+    """Writes a record for each second of event time, through all kills, until `finish`."""
 
     def __init__(self, broker: Barnabas) -> None:
         self.written: list[Reading] = []
@@ -321,7 +320,7 @@ class Writer:
             self._producer.poll(0)
 
     def finish(self) -> list[Reading]:
-        """End it; all that it has written, which is in the topic."""
+        """Stop; returns all records that it has written, which are in the topic."""
         self._ends.set()
         self._thread.join(120)
         assert self._producer.flush(120) == 0
@@ -377,7 +376,7 @@ def test_two_kills(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_each_node_of_three_is_killed(tmp_path: Path) -> None:
-    run(tmp_path, ["node 2", "node 1", "node 3"], 3, Nodes)  # the driver goes with the first
+    run(tmp_path, ["node 2", "node 1", "node 3"], 3, Nodes)  # the driver dies with node 1
 
 
 @pytest.mark.slow

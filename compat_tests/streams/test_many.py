@@ -1,4 +1,4 @@
-"""Many streams on one driver: the one at fault goes alone, and no more queries run than the operator allows."""
+"""Many streams on one driver: a stream with an error stops alone, and no more queries run than the operator allows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_stream_at_fault_goes_alone_with_its_state_and_queries_are_bounded(t
             admin.create_topic(name, 1, SENSORS)
         make_stream(broker, "good", 1, SLIDING.format("source"))
         make_stream(broker, "bad", 1, SLIDING.format("source"))
-        send(broker, "source", first[:5])  # no window of these has closed
+        send(broker, "source", first[:5])  # their windows are all open
         for name in ("good", "bad"):
             wait_for_state(broker, name, "RUNNING", state_rows=2)
         assert status_of(broker, "good")["query"] == status_of(broker, "bad")["query"]

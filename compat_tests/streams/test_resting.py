@@ -1,4 +1,4 @@
-"""Queries into whose sources nothing comes rest, and nobody notices."""
+"""Queries with quiet sources rest; no result and no status shows it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMES = [f"of-{number}" for number in range(AWAKE + 2)]
 
 
 def planners(broker: Barnabas) -> int:
-    """The queries that run have one each."""
+    """The number of planners: each running query has one."""
     return len(processes(broker, "planner"))
 
 
@@ -67,7 +67,7 @@ def test_a_query_that_rests_has_no_process_and_goes_on_where_it_was(tmp_path: Pa
         for name in NAMES:
             assert wait_for_results(broker, name, 1, len(expected)) == expected
         broker.stop()
-        broker.start()  # nothing is left to do but for one window of each
+        broker.start()  # only one window of each stream is left to close
         for name in NAMES:
             assert wait_for_results(broker, name, 1, len(expected)) == expected
             wait_for_state(broker, name, "RUNNING")

@@ -1,4 +1,4 @@
-"""Streams with a real broker, a real Spark driver and the clients that people have."""
+"""Streams with a real broker, a real Spark driver and common clients."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ EXAMPLE = (
 def broker(new_server: NewServer) -> Barnabas:
     server = new_server(SETTINGS)
     assert isinstance(server, Barnabas)
-    with pytest.raises(Refused):  # Spark starts meanwhile
+    with pytest.raises(Refused):  # Spark starts at the same time
         KafkaPythonDriver(server.address).create_topic(
             "x", 1, {"barnabas.stream": "SELECT count(*) FROM x SESSION(1s)"}
         )
@@ -74,7 +74,7 @@ def admin(broker: Barnabas) -> Driver:
 
 
 def readings(first: int, count: int) -> list[Reading]:
-    """One a second, from `first` on, over two devices and partitions."""
+    """One reading a second, from `first` on, over two devices and partitions."""
     return [Reading(BASE + 1000 * n, "ab"[n % 2], n + 0.5, n // 2 % 2) for n in range(first, first + count)]
 
 
@@ -97,7 +97,7 @@ def refused(broker: Barnabas, capsys: pytest.CaptureFixture[str], statement: str
 
 
 def folders(broker: Barnabas) -> list[Path]:
-    """Those of all queries."""
+    """The folders of all queries."""
     return sorted(path for path in (broker.data_dir / "streams").iterdir() if path.is_dir())
 
 
@@ -132,7 +132,7 @@ def test_the_life_of_a_stream(broker: Barnabas, admin: Driver, capsys: pytest.Ca
     send(broker, "sensors", [*second, *closing(120)])
     wait_for_state(broker, "avg10", "PAUSED", lag=22)
     assert len(results(broker, "avg_by_device", 2)) == len(expected)
-    sql(broker, capsys, "RESUME STREAM avg10")  # its state is there: windows begun before the pause go on
+    sql(broker, capsys, "RESUME STREAM avg10")  # its state is kept: windows from before the pause go on
     expected = windows([*first, *closing(60), *second], 10_000, 5000)
     assert wait_for_results(broker, "avg_by_device", 2, len(expected)) == expected
 
@@ -179,7 +179,7 @@ def test_a_stream_is_calculated_again_and_made_again(
     until(lambda: not folders(broker), "the state is removed", DEADLINE)
     assert len(results(broker, "averages", 2)) == 2 * len(expected)
 
-    # The same name once more, into the topic that is there, with another number of stores: it inherits nothing.
+    # A new stream with the same name, topic and another number of state stores: it inherits nothing.
     sql(broker, capsys, example.replace(" PARTITIONS 2", "").replace("WATERMARK", "PARALLELISM 2 WATERMARK"))
     assert len(wait_for_results(broker, "averages", 2, 3 * len(expected))) == 3 * len(expected)
     (folder,) = folders(broker)
@@ -239,7 +239,7 @@ def test_what_is_no_stream_is_refused_with_the_reason(
         ("SELECT max(now()) c FROM sensors INTERVAL(10s)", "use _timestamp"),
         ("SELECT max(repeat(device, 2000000000)) c FROM sensors INTERVAL(10s)", "its result may have"),
         ("SELECT max(nope) c FROM sensors INTERVAL(10s)", "there is no column `nope`"),
-        ("SELECT count(*) c FROM sensors WHERE device RLIKE '(?=a)b' INTERVAL(10s)", "no regular expression"),
+        ("SELECT count(*) c FROM sensors WHERE device RLIKE '(?=a)b' INTERVAL(10s)", "not a regular expression"),
         ("SELECT count(*) c FROM nothing INTERVAL(10s)", "there is no topic nothing"),
         ("SELECT count(*) c FROM sensors SESSION(device, 1s)", "is a string: it must be a TIMESTAMP"),
         ("SELECT count(*) c FROM sensors STATE_WINDOW(temp)", "STATE_WINDOW is over whole numbers"),
@@ -264,7 +264,7 @@ def test_a_stream_over_a_stream_over_a_query(broker: Barnabas, admin: Driver) ->
     made = "FILL_HISTORY 1 AS SELECT _wstart, device, count(*) AS c FROM hot PARTITION BY device INTERVAL(5s)"
     admin.create_topic("fives", 2, {"barnabas.stream": made})
     above = "FILL_HISTORY 1 EVENT_TIME `_wstart` AS SELECT sum(c) AS c FROM fives INTERVAL(1m)"
-    with pytest.raises(Refused):  # a result's own time is the beginning of its window
+    with pytest.raises(Refused):  # a result's timestamp is the beginning of its window
         admin.create_topic("minutes", 1, {"barnabas.stream": above.replace("_wstart", "nope")})
     admin.create_topic("minutes", 1, {"barnabas.stream": above})
     send(broker, "raw", [*readings(0, 60), *closing(300)])
@@ -321,7 +321,7 @@ def test_a_late_record_has_its_window_calculated_again(
 
 @pytest.mark.long
 def test_what_comes_with_the_mark_of_a_quiet_topic_is_closed_by_the_next_one(broker: Barnabas, admin: Driver) -> None:
-    """Records may be older than the mark, and yet in windows that it does not close."""
+    """Records may be older than the mark, and still be in windows that the mark does not close."""
     schema = {"barnabas.value.format": "json", "barnabas.value.schema": "ts TIMESTAMP"}
     admin.create_topic("resting", 1, schema)
     text = "WATERMARK 5s MAX_DELAY 3s EVENT_TIME ts AS SELECT _wstart, count(*) AS c FROM resting INTERVAL(10s)"
@@ -348,8 +348,10 @@ def test_a_stream_whose_state_outgrows_its_limit_stops(broker: Barnabas, admin: 
 def test_windows_that_records_open_and_close(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Over a stop in the middle of a window. One with too much state stops, and the others go on. Of a topic into which
-    nothing comes, those come out by MAX_DELAY whose last record has come."""
+    """The streams are stopped in the middle of a window. One with too much state fails, and the others go on.
+
+    In a quiet topic, MAX_DELAY closes the windows whose last record has come.
+    """
     admin.create_topic("valves", 1, SENSORS)
     select = "AS SELECT _wstart, _wend, device, sum(temp) AS s, count(*) AS c FROM valves PARTITION BY device"
     streams = {
@@ -405,7 +407,7 @@ def test_windows_that_records_open_and_close(
 def test_windows_without_records_are_filled(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Over a stop between two windows."""
+    """The stream is stopped between two windows."""
     admin.create_topic("gaps", 1, SENSORS)
     text = (
         "MAX_DELAY 3s AS SELECT _wstart, device, avg(temp) AS t, count(*) AS c FROM gaps PARTITION BY device "
@@ -431,7 +433,7 @@ def test_windows_without_records_are_filled(
 
 @pytest.mark.long
 def test_periods_by_the_clock(broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]) -> None:
-    """The records' own times, which are years back, do not matter. Quiet periods give nothing."""
+    """The records' timestamps, which are years old, do not matter. Quiet periods have no result."""
     admin.create_topic("clocked", 1, SENSORS)
     text = "AS SELECT _wstart, _wend, count(*) AS c, sum(temp) AS s FROM clocked PERIOD(2s)"
     admin.create_topic("periods", 1, {"barnabas.stream": text})
@@ -496,7 +498,7 @@ def test_periods_that_are_told_at_once_and_periods_that_are_filled(broker: Barna
 
 
 class Sender:
-    """Writes a record for each second of event time into a topic, until it is ended."""
+    """Writes a record for each second of event time to a topic, until `finish`."""
 
     def __init__(self, broker: Barnabas, topic: str) -> None:
         self.written: list[Reading] = []
@@ -513,7 +515,7 @@ class Sender:
             number += 10
 
     def finish(self) -> list[Reading]:
-        """End it; all that it has written."""
+        """Stop; returns all records that it has written."""
         self._ends.set()
         self._thread.join(120)
         return self.written
@@ -533,7 +535,7 @@ SHARED = (
 def test_streams_over_one_source_share_a_query_which_they_join_and_leave(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While records come, and the results of each are those of its own records."""
+    """Records come all the while, and each stream's results are those of its own records."""
     admin.create_topic("shared", 2, SENSORS)
     for name in ("first", "paused"):
         admin.create_topic(name, 2, {"barnabas.stream": SHARED.format("30s")})
@@ -665,7 +667,7 @@ def test_nobody_else_uses_the_names_of_a_stream(broker: Barnabas, admin: Driver)
 def test_after_a_restart_the_lag_of_a_quiet_stream_is_none(
     broker: Barnabas, admin: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And not the length of the topic: how far it is stands in its checkpoint."""
+    """The lag is not the length of the topic: the stream's position is in its checkpoint."""
     admin.create_topic("resting_two", 2, SENSORS)
     sql(broker, capsys, "CREATE STREAM rests FILL_HISTORY 1 AS SELECT count(*) AS c FROM resting_two INTERVAL(10s)")
     send(broker, "resting_two", [*readings(0, 20), *closing(60)])

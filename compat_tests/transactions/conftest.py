@@ -38,5 +38,5 @@ def new_topic(server: Server, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def topic(client: str, new_topic: str) -> str:
-    """The same, for a test of each client."""
+    """A topic of two partitions for a test of each client."""
     return new_topic

@@ -1,4 +1,4 @@
-"""Transactional producers as processes that are told what to do in lines, and read_committed consumers."""
+"""Transactional producers as processes that read commands, one a line, and read_committed consumers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compat_tests.tools import KAFKAJS, ROOT, missing
 HERE = Path(__file__).parent
 PYTHON = ("kafka-python", "confluent-kafka", "aiokafka")
 CLIENTS = (*PYTHON, "kafkajs", "java")
-#: What each calls the loss of its place to a producer that came after it.
+#: The errors with which each client reports that a later producer has fenced it.
 FENCED = {
     "kafka-python": {"ProducerFencedError", "InvalidProducerEpochError", "KafkaError"},
     "confluent-kafka": {"_FENCED", "_PURGE_QUEUE", "INVALID_PRODUCER_EPOCH"},
@@ -26,7 +26,7 @@ FENCED = {
 
 
 class Producer:
-    """One process. Ended without a word, as by a crash, when the block ends."""
+    """One process. The end of the block kills it, as a crash would."""
 
     def __init__(self, client: str, address: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
         more = (address, transactional_id, str(timeout_ms))
@@ -56,7 +56,7 @@ class Producer:
         self._process.communicate()
 
     def ask(self, *words: object) -> str:
-        """What the producer says to a command: ok, or the error's name."""
+        """The producer's answer to a command: ok, or the error's name."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
@@ -64,14 +64,14 @@ class Producer:
         return self._process.stdout.readline().strip()
 
     def die_at(self, *words: object) -> None:
-        """Killed with a command on its way."""
+        """Send a command, and kill the process before it answers."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
         self._process.kill()
 
     def do(self, *words: object) -> None:
-        """A command that succeeds."""
+        """Run a command that must succeed."""
         assert self.ask(*words) == "ok", words
 
 
@@ -115,7 +115,7 @@ def _aiokafka(address: str, topic: str, count: int) -> list[str]:
 
 
 def java_lines(source: str, *arguments: str) -> list[str]:
-    """What a Java program of this folder prints."""
+    """The output of a Java program of this folder."""
     return _lines(java.program(HERE / source, *arguments))
 
 
@@ -135,7 +135,7 @@ READERS = {
 
 
 def everyone_reads(address: str, topic: str, first: list[str], second: list[str]) -> None:
-    """Each client's read_committed consumer finds these values in partitions 0 and 1, in order."""
+    """Check that each client's read_committed consumer reads these values of partitions 0 and 1, in order."""
     for reader, read in READERS.items():
         if missing(reader):
             continue
@@ -146,7 +146,7 @@ def everyone_reads(address: str, topic: str, first: list[str], second: list[str]
 
 
 def committed(address: str, group: str, topic: str) -> int | None:
-    """The position of a group in partition 0, when no open transaction has one for it."""
+    """The committed offset of a group in partition 0, when no open transaction has one for it."""
     consumer = KafkaConsumer(bootstrap_servers=address, group_id=group, isolation_level="read_committed")
     offset: int | None = consumer.committed(TopicPartition(topic, 0))
     consumer.close()

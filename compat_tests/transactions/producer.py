@@ -1,4 +1,4 @@
-"""The Python clients as transactional producers that are told what to do in lines; see Producer.java.
+"""The Python clients as transactional producers that read commands, one a line; see Producer.java.
 
 python -m compat_tests.transactions.producer CLIENT BOOTSTRAP TRANSACTIONAL_ID TIMEOUT_MS
 """
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-#: Of each value of `many`, so that they fill several batches.
+#: The size of each value of `many`, so that they fill several batches.
 SIZE = 1000
 
 
@@ -161,7 +161,7 @@ CLIENTS: dict[str, Callable[[str, str, int], Producer]] = {
 
 
 def run(producer: Producer, word: str, *rest: str) -> None:
-    """One command."""
+    """Run one command."""
     if word == "send":
         producer.send(rest[0], int(rest[1]), rest[2].encode())
     elif word == "many":

@@ -55,7 +55,7 @@ def test_consume_transform_produce(client: str, server: Server, topic: str) -> N
 
 
 def test_what_a_dead_producer_leaves_is_aborted(client: str, server: Server, topic: str) -> None:
-    """Its time is over: consumers go on behind it, and a successor is not held up."""
+    """The timeout aborts its transaction: consumers go on after it, and a successor does not wait."""
     with Producer(client, server.address, topic, 2_000) as producer:
         producer.do("init")
         producer.do("begin")

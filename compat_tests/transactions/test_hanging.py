@@ -18,18 +18,18 @@ from compat_tests.transactions.processes import FENCED, READERS, Producer
 
 TOOL = java.TRANSACTIONS
 PRODUCER_ID = 4_000
-#: It looks for what nothing was written to for so many minutes: 15 if not told otherwise.
+#: The tool lists transactions without a write for that many minutes; its default is 15.
 FIND = ("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")
 
 
 @pytest.fixture
 def server(new_server: NewServer) -> Server:
-    """Nobody asks the coordinator about what comes: so a client can leave a transaction behind that hangs."""
+    """The leader does not verify transactions with their coordinator, so a client can leave a hanging one behind."""
     return new_server({"transaction.partition.verification.enable": "false"})
 
 
 def produce_of_nobody(server: Server, topic: str) -> None:
-    """A transactional record of a producer that has told no coordinator of it."""
+    """Write a transactional record that no coordinator knows of."""
     data = build_batch(
         [Record(None, b"of nobody", int(time.time() * 1000))],
         producer_id=PRODUCER_ID,

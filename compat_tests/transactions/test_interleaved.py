@@ -1,4 +1,4 @@
-"""Transactions of several batches and partitions that run at the same time, and what readers know while one is open."""
+"""Transactions of several batches and partitions that run at the same time, and what readers see while one is open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compat_tests.tools import missing
 from compat_tests.transactions.processes import Producer, everyone_reads, java_lines
 from compat_tests.waiting import until
 
-COUNT = 100  # of 1,000 bytes each: several batches in each of two partitions
+COUNT = 100  # values of 1,000 bytes: several batches in each of two partitions
 
 
 def test_interleaved_transactions_of_several_batches(client: str, server: Server, topic: str) -> None:
@@ -86,7 +86,7 @@ def _aiokafka(address: str, topic: str) -> tuple[int, int]:
         end: int = (await consumer.end_offsets([place]))[place]
         for _ in range(3):
             await asyncio.wait_for(consumer.getone(), 20)
-        more = asyncio.ensure_future(consumer.getone())  # passes over the marker, and waits
+        more = asyncio.ensure_future(consumer.getone())  # skips the marker, and waits
         while await consumer.position(place) < end:
             await asyncio.sleep(0)
         assert not more.done()

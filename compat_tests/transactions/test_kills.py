@@ -1,4 +1,4 @@
-"""The broker is killed after each step of a transaction: what was answered holds, and the producer goes on."""
+"""The broker is killed after each step of a transaction: acknowledged steps hold, and the producer goes on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from compat_tests.tools import missing
 from compat_tests.transactions.processes import READERS, Producer
 
 STEPS = ("init", "begin", "send", "offset", "commit")
-#: kafka-python speaks version 1 of transactions, the Java client version 2. librdkafka 2.16 waits for ever in
-#: send_offsets_to_transaction after a broker has restarted, with Apache Kafka as well.
+#: kafka-python speaks version 1 of transactions, the Java client version 2. librdkafka 2.16 waits forever in
+#: send_offsets_to_transaction after a broker has restarted, also with Apache Kafka.
 CLIENTS = ("kafka-python", "java")
-#: Of each client, in the quick lane.
+#: The steps of the quick lane, for each client.
 QUICK = (("send", "commit"), ("commit", "abort"))
-#: A JVM for each takes its time: the other steps of the Java client are in the slow lane.
+#: The lanes of the other steps. Each step starts a process, and one with a JVM is slow.
 OTHERS = {"kafka-python": pytest.mark.long, "java": pytest.mark.slow}
 CASES = [
     pytest.param(*case, marks=[] if case[1:] in QUICK else [OTHERS[case[0]]])

@@ -1,16 +1,16 @@
-"""Consume, transform, produce: killed in the middle of a transaction, and taken up by another of the same id."""
+"""Consume, transform, produce: a producer is killed in a transaction, and another one with the same id takes over."""
 
 from __future__ import annotations
 
 from compat_tests.broker_process import Server
 from compat_tests.transactions.processes import READERS, Producer, committed
 
-#: What is on its way when the first is killed, and the second, ...
+#: The step during which the first producer is killed, the second one, and so on.
 KILLED_AT = ("send", "offset", "commit")
 
 
 def test_each_source_record_counts_once(client: str, server: Server, topic: str) -> None:
-    """All that they share is the offset of the next source record, in the same transaction as what comes of it."""
+    """The producers share only the offset of the next source record, which is committed together with the result."""
     group, last = f"group.{topic}", len(KILLED_AT) * 2
     for killed_at in (*KILLED_AT, None):
         with Producer(client, server.address, topic, 60_000) as producer:

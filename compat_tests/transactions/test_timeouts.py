@@ -1,4 +1,4 @@
-"""A transaction that its producer keeps open for too long: it is aborted, and the producer is told so."""
+"""A transaction that its producer keeps open for too long: it is aborted, and the producer gets an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_who_takes_too_long_is_told_so(client: str, server: Server, topic: str) 
         slow.do("send", topic, 0, "late")
         for command in (("init",), ("begin",), ("send", topic, 0, "kept"), ("commit",)):
             other.do(*command)
-        assert READERS["confluent-kafka"](server.address, topic, 1) == ["kept"]  # so the slow one's is aborted
+        assert READERS["confluent-kafka"](server.address, topic, 1) == ["kept"]  # the other one is aborted
         said = [slow.ask("send", topic, 0, "later"), slow.ask("commit")]
         assert "ok" not in said
         assert FENCED[client] & set(said), said

@@ -1,1 +1,1 @@
-"""Data directories that released versions have left: the code of today opens them, and finds all that was in them."""
+"""Data directories of released versions: the current code opens them, and finds all of their content."""

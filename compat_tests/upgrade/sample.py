@@ -1,7 +1,7 @@
 """Make the data directory that a release leaves: `python -m compat_tests.upgrade.sample`, once for each release.
 
-It writes `samples/VERSION.tar.xz`: the data directory of a broker of this source tree, and `state.json`, what clients
-saw of it before it stopped. What is in it, and why:
+It writes `samples/VERSION.tar.xz`: the data directory of a broker of this source tree, and `state.json`, its content as
+clients saw it before it stopped. The sample has, for these reasons:
 
     plain          segments that have been rolled, with batches in each codec, keys, headers, and times
     compacted      a compacted topic, some of whose keys are deleted
@@ -68,15 +68,15 @@ OPEN_TO_ALL = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
-    "offsets.retention.minutes": "2147483647",  # a sample gets old
+    "offsets.retention.minutes": "2147483647",  # samples grow old: their offsets must not expire
 }
 STREAM = "SELECT _wstart, device, sum(temp) AS s, count(*) AS c FROM readings PARTITION BY device INTERVAL(10s)"
-#: The stream has seen these. Its first window has closed, and of the second one it has seen a part.
+#: The records that the stream has read. Its first window has closed; the second one is not complete.
 FIRST = [Reading(BASE + 1000 * n, "ab"[n % 2], n, 0) for n in range(15)]
 
 
 def make(folder: Path) -> None:
-    """A data directory in `folder`/data, and `folder`/state.json."""
+    """Make a data directory in `folder`/data, and `folder`/state.json."""
     broker = Barnabas(folder, OPEN_TO_ALL)
     broker.start()
     try:

@@ -1,4 +1,4 @@
-"""All that clients can see of a broker, as a value that can be kept and compared."""
+"""The state of a broker as clients see it, as a value that can be stored and compared."""
 
 from __future__ import annotations
 

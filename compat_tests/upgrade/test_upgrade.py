@@ -1,4 +1,4 @@
-"""The data directory of each release is opened by the code of today, which finds all that was there, and goes on."""
+"""The current code opens the data directory of each release, finds all of its content, and continues it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RELEASES = sorted(path.name.removesuffix(".tar.xz") for path in SAMPLES.glob("*.
 
 
 def unpacked(release: str, folder: Path) -> dict[str, Any]:
-    """The data directory of a release in `folder`; what clients saw of it then."""
+    """Unpack the data directory of a release into `folder`; returns its content as clients saw it then."""
     with tarfile.open(SAMPLES / f"{release}.tar.xz") as tar:
         tar.extractall(folder, filter="data")
     found: dict[str, Any] = json.loads((folder / STATE).read_text())
@@ -37,12 +37,12 @@ def test_there_is_a_sample() -> None:
 @pytest.mark.parametrize("was_killed", [False, True], ids=["stopped", "killed"])
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_a_release_has_left_is_all_there(release: str, was_killed: bool, tmp_path: Path) -> None:
-    """Without the mark of a clean stop, recovery reads the logs of that release, too."""
+    """Without the mark of a clean stop, recovery also reads that release's logs."""
     then = unpacked(release, tmp_path)
     if was_killed:
         (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
     with Barnabas(tmp_path, {**OPEN_TO_ALL, "barnabas.streams.driver": "none"}) as broker:
-        # The transaction that was left open has taken longer than its producer said: it is aborted.
+        # The open transaction has exceeded its timeout: the broker aborts it.
         until(lambda: _is_decided(broker), "the open transaction is aborted", 60)
         now = state(broker.address)
         _without_the_abort(then, now)
@@ -57,14 +57,14 @@ def test_what_a_release_has_left_is_all_there(release: str, was_killed: bool, tm
 
 
 def _is_decided(broker: Barnabas) -> bool:
-    """Whether readers of committed records see the topic to its end."""
+    """Whether read_committed consumers can read the topic to its end."""
     with Cluster(broker.address) as cluster:
         ends = [list_offsets(cluster, [("moved", 0)], LATEST, isolation=each) for each in (0, 1)]
     return ends[0] == ends[1]
 
 
 def _without_the_abort(then: dict[str, Any], now: dict[str, Any]) -> None:
-    """The marker that aborts is one record more, and readers see up to the end."""
+    """Allow for the abort marker: the log has one record more, and consumers can read to its end."""
     begin, _, end = then["topics"]["moved"]["offsets"][0]
     assert now["topics"]["moved"]["offsets"][0] == [begin, end + 1, end + 1]
     then["topics"]["moved"]["offsets"] = now["topics"]["moved"]["offsets"]

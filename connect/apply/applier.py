@@ -61,7 +61,7 @@ Say = Callable[..., None]
 
 
 class FinalError(Exception):
-    """The applier cannot go on; the message says why, where, and what helps."""
+    """The applier cannot continue; the message says why, where, and what helps."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class _Op(NamedTuple):
 
 
 class Applier:
-    """`run` goes on until it is cancelled, reaches the end, or raises FinalError. `rows` counts the applied rows."""
+    """`run` works until it is cancelled, reaches the end, or raises FinalError. `rows` counts the applied rows."""
 
     def __init__(self, servers: str, target: Source, settings: Settings, say: Say) -> None:
         self._servers, self._target, self._settings, self._say = servers, target, settings, say
@@ -140,7 +140,7 @@ class Applier:
                     continue
                 found[key] = kept[key]
                 if kept[key].topic_id != encode_uuid(told.topic_id):
-                    raise FinalError(f"the topic {key[0]} was deleted and made again: begin anew with another --name")
+                    raise FinalError(f"the topic {key[0]} was deleted and made again: start again with another --name")
                 if kept[key].next < start:
                     raise FinalError(_LOST.format(*key, kept[key].next, start))
         return found
@@ -176,8 +176,8 @@ class Applier:
 
 
 _LOST = (
-    "{0}-{1} goes on at offset {2}, and the topic begins at {3}: what was between is deleted (retention), so the "
-    "target would miss it; take the tables over anew, under another --name"
+    "{0}-{1} goes on at offset {2}, and the topic begins at {3}: the records in between are deleted (retention), so "
+    "the target would miss them; copy the tables again, under another --name"
 )
 
 
@@ -311,8 +311,8 @@ class _Session:
         if found != expected:
             raise FinalError(
                 f"{key[0]}-{key[1]}, from offset {op.offset} on: {table.told} does not have the row(s) that changed "
-                f"({found} of {expected} found): the target is no copy of what the topic begins with, or somebody "
-                "else writes to it"
+                f"({found} of {expected} found): the target is not a copy of what the topic begins with, or another "
+                f"client writes to it"
             )
 
     async def _table(self, database: str, name: str) -> Table:
@@ -337,8 +337,8 @@ class _Session:
             raise FinalError(f"{told}: a statement comes, and --ddl was not given: {asked.sql[:200]!r}{_SKIP}")
         if verdict.run and self._partitions[key[0]] > 1:
             raise FinalError(
-                f"{told}: a statement comes in a topic of several partitions, so nobody can tell which rows come "
-                f"before it: subscribe with --partitions 1: {asked.sql[:200]!r}"
+                f"{told}: a statement comes in a topic of several partitions, so it is unknown which rows come before "
+                f"it: subscribe with --partitions 1: {asked.sql[:200]!r}"
             )
         if not verdict.run:
             self._say("warning", "apply.left.out", place=told, reason=verdict.reason, statement=asked.sql[:200])
@@ -397,7 +397,7 @@ def _remedy(error: ServerError) -> str:
             "(--topic-per database, or server)"
         )
     if error.code == 1062:
-        return ": the row is there already, so the target is no copy of what the topic begins with"
+        return ": the row is there already, so the target is not a copy of what the topic begins with"
     if error.code == 1153:
         return ": raise max_allowed_packet on the target"
     return ""

@@ -1,4 +1,4 @@
-"""Turns a record into the change that it asks for, without I/O. Whoever writes to the topic is not trusted.
+"""Turns a record into the change that it asks for, without I/O. The writers of the topic are not trusted.
 
 A row's values become SQL only as literals. A `tdsql` value must be exactly one literal by the grammar here; the values
 of the other formats are turned into literals by the column's type. Names are quoted where SQL is built. Statements are
@@ -79,7 +79,7 @@ def asked_of(value: bytes | None, *, copied: bool) -> Asked | None:
     try:
         told = msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadMessageError(f"the value is no JSON ({error})") from None
+        raise BadMessageError(f"the value is not JSON ({error})") from None
     if isinstance(told, dict):
         found: Asked | None
         if "eventtypestr" in told:
@@ -105,8 +105,8 @@ def _cut(marks: Any) -> str:
         if isinstance(mark, dict)
     ]
     return (
-        f"the message was larger than its topic takes, and has only the beginning of {', '.join(cut)[:200]}: subscribe "
-        "anew with --oversize split, or a larger max.message.bytes"
+        f"the message was larger than its topic takes, and has only the beginning of {', '.join(cut)[:200]}: "
+        f"subscribe again with --oversize split, or a larger max.message.bytes"
     )
 
 
@@ -144,7 +144,7 @@ def _literals(told: dict[str, Any], key: str) -> list[str]:
         raise BadMessageError(f"the value has no list {key}")
     for each in found:
         if not isinstance(each, str) or _LITERAL.fullmatch(each) is None:
-            raise BadMessageError(f"what stands in {key} is not one SQL literal: {str(each)[:100]!r}")
+            raise BadMessageError(f"{key} has a value that is not one SQL literal: {str(each)[:100]!r}")
     return found
 
 
@@ -226,7 +226,7 @@ def _literal(value: Any, column: Known, table: str) -> str:
     elif isinstance(value, str):
         found = _text_literal(value, column, table)
     if found is None:
-        raise BadMessageError(f"{table}: {str(value)[:50]!r} is no value of {column.name}, which is {column.full}")
+        raise BadMessageError(f"{table}: {str(value)[:50]!r} is not a value of {column.name}, which is {column.full}")
     return found
 
 
@@ -240,7 +240,7 @@ def _text_literal(value: str, column: Known, table: str) -> str | None:
         return literal(value)
     if column.charset != "binary":
         raise BadMessageError(
-            f"{table}: nobody can tell whether the text of {column.name} is text or bytes, as its character set is "
+            f"{table}: it is unknown whether the text of {column.name} is text or bytes, as its character set is "
             f"{column.charset}: apply the format tdsql"
         )
     try:

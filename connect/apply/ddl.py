@@ -1,7 +1,7 @@
 """Which statements of a topic are run in the target, without I/O.
 
-A statement is text from whoever may write to the topic. It is run only if the operator allowed it (`--ddl`), and only
-if it creates, changes or drops tables, indexes, views or databases and reads or reaches nothing else.
+A statement is a text from any client that may write to the topic. It is run only if the operator allowed it (`--ddl`),
+and only if it creates, changes or drops tables, indexes, views or databases and reads or reaches nothing else.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def judged(sql: str, database: str) -> Judged:
     if verb in _LEFT_OUT:
         return Judged(False, reason=f"{verb} is not about rows")
     if verb not in _VERBS:
-        return Judged(False, refused=True, reason=f"{verb or 'it'} is no statement that is run")
+        return Judged(False, refused=True, reason=f"{verb or 'it'} is not a statement that is run")
     about, rest = _about(found[1:])
     if verb == "TRUNCATE":
         about = "TABLE"
     if about in _LEFT_OUT:
         return Judged(False, reason=f"{about} is not applied")
     if about not in _RUN:
-        return Judged(False, refused=True, reason=f"{verb} {about} is no statement that is run")
+        return Judged(False, refused=True, reason=f"{verb} {about} is not a statement that is run")
     if about in ("DATABASE", "SCHEMA"):
         return _allowed([], next((t.text if t.kind == "name" else t.raw for t in rest if _is_name(t)), database))
     if about == "VIEW":
@@ -115,7 +115,7 @@ def _reaches_out(found: list[Token]) -> str:
         behind = [each for each in found[number + 1 : number + 3] if each.text != "="]
         after = behind[0] if behind else Token("", "", "")
         if token.text in ("SELECT", "EXCHANGE", "OUTFILE", "DUMPFILE"):
-            return f"it has the word {token.text}: the log says what a table has, and no other place"
+            return f"it has the word {token.text}: a statement must not read other tables or files"
         if token.text in ("DATA", "INDEX") and after.text == "DIRECTORY":
             return "it names a directory"
         if token.text == "CONNECTION" and after.kind == "text":

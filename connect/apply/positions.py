@@ -80,7 +80,7 @@ class Positions:
     async def _set(self, topic: str, part: int, before: int, change: str) -> None:
         where = f"name = {quoted(self._name)} AND topic = {quoted(topic)} AND part = {part} AND next = {before}"
         if await self._connection.execute(f"UPDATE {_TABLE} SET {change} WHERE {where}") != 1:
-            raise OtherApplierError(f"somebody else has moved the positions of {self._name} in {_TABLE}")
+            raise OtherApplierError(f"another process has changed the positions of {self._name} in {_TABLE}")
 
 
 async def fingerprint(connection: Connection, judged: Judged) -> int:

@@ -152,7 +152,7 @@ def _quoted(data: bytes) -> str:
     try:
         return json.dumps(data.decode(), ensure_ascii=False)
     except UnicodeDecodeError:
-        raise ValueError("a text in a JSON value is no UTF-8") from None
+        raise ValueError("a text in a JSON value is not UTF-8") from None
 
 
 def _double(number: float) -> str:

@@ -263,7 +263,7 @@ def _compare(table: Table, charsets: dict[int, str], told: list[Told], lists: _L
 
 _ANEW = (
     ", and the binary log does not say what its columns were: run SET GLOBAL binlog_row_metadata = 'FULL' on the "
-    "server, and begin anew, with a new name (--name) and --snapshot initial"
+    "server, and start again, with a new name (--name) and --snapshot initial"
 )
 
 
@@ -297,7 +297,7 @@ def _metas(table: Table) -> Iterator[tuple[int, int, bytes]]:
 
 
 class _Parts:
-    """What is known of one column besides its type."""
+    """What is known of one column in addition to its type."""
 
     def __init__(
         self,

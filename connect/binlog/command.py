@@ -16,7 +16,7 @@ from barnabas.client.errors import ClientError
 from barnabas.connect.binlog.maker import Settings
 from barnabas.connect.binlog.masks import KEY, Masks
 from barnabas.connect.binlog.place import Position, positions
-from barnabas.connect.binlog.reports import MOST_ERROR, Report, State, reports, tell
+from barnabas.connect.binlog.reports import reports, tell
 from barnabas.connect.binlog.server import Server
 from barnabas.connect.binlog.sink import Sink
 from barnabas.connect.binlog.snapshot import Copier
@@ -24,6 +24,7 @@ from barnabas.connect.binlog.subscribe import FinalError, Subscription, server_i
 from barnabas.connect.loop import prepare
 from barnabas.connect.mysql.source import SourceError, source_of
 from barnabas.connect.telling import end_at_signals, failed, say
+from barnabas.wire.subscription_reports import MOST_ERROR, Report, State
 from barnabas.wire.table import table
 from barnabas.wire.text import visible
 
@@ -39,7 +40,7 @@ _ANEW = "\r\x1b[K"  # go back, clear the line
 
 
 def binlog(args: argparse.Namespace) -> int:
-    """Follow a binary log. Returns 1 if it cannot go on."""
+    """Follow a binary log. Returns 1 if it cannot continue."""
     try:
         source = source_of(args.source)
         settings = _settings(args, args.name or f"{source.host}-{source.port}")
@@ -145,7 +146,12 @@ class _Reporter:
         self._messages, self._at = messages, now
         error, error_at = (final, int(time.time())) if final else (subscription.error, subscription.error_at)
         report = Report(
-            state=state, at=int(time.time()), per_second=round(rate, 1), error=error[:MOST_ERROR], error_at=error_at
+            state=state,
+            at=int(time.time()),
+            per_second=round(rate, 1),
+            behind=0 if subscription.position is None else _behind(subscription.position),
+            error=error[:MOST_ERROR],
+            error_at=error_at,
         )
         with contextlib.suppress(ClientError), Cluster(self._servers, patience=0) as cluster:
             tell(cluster, self._name, report)

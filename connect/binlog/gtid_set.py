@@ -72,13 +72,13 @@ def gtid_set_of(text: str) -> GtidSet:
     for part in filter(None, (part.strip() for part in text.split(","))):
         server, *intervals = (each.strip() for each in part.split(":"))
         if not intervals or len(server) != 36:
-            raise ValueError(f"{part[:60]!r} is no part of a GTID set")
+            raise ValueError(f"{part[:60]!r} is not a part of a GTID set")
         name = str(uuid.UUID(server))
         for interval in intervals:
             found = _INTERVAL_TEXT.fullmatch(interval)
             first, end = (int(found[1]), int(found[2] or found[1]) + 1) if found is not None else (1, 0)
             if not first < end <= _MOST:
-                raise ValueError(f"{interval[:60]!r} is no interval of a GTID set")
+                raise ValueError(f"{interval[:60]!r} is not an interval of a GTID set")
             made.add(name, first, end)
     return made
 

@@ -156,7 +156,7 @@ class Maker:
         if self._done and begin.gtid != self._position.group:
             raise RefusedError(
                 f"the binary log goes on with {begin.gtid} where {self._position.group} was begun: its history is "
-                "another one, so begin anew with --start now, or a new name (--name)"
+                "another one, so start again with --start now, or a new name (--name)"
             )
         source = self._server.source
         self._begin, self._index, self._made = begin, 0, begin.timestamp
@@ -257,7 +257,7 @@ class Maker:
             if whole and copied.has_part(behind):
                 raise RefusedError(
                     f"{'.'.join(before)} was renamed to {'.'.join(behind)}, another table of which a part was copied: "
-                    "begin anew with --snapshot initial and a new name (--name)"
+                    "start again with --snapshot initial and a new name (--name)"
                 )
             if whole:
                 there.append((before, behind))

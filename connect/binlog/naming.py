@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from barnabas.connect.binlog.place import TOPIC as POSITIONS
-from barnabas.connect.binlog.reports import TOPIC as REPORTS
+from barnabas.wire.subscription_reports import TOPIC as REPORTS
 
 _OTHER = re.compile(r"[^A-Za-z0-9._-]")
 _MOST = 249
@@ -46,7 +46,7 @@ class Topics:
         if topic in (POSITIONS, REPORTS):
             what = ".".join(filter(None, (database, table))) or "everything"
             raise NameClashError(
-                f"{what} would go to {topic}, which has what subscriptions say of themselves: choose another --prefix"
+                f"{what} would go to {topic}, which has the status of subscriptions: choose another --prefix"
             )
         before = self._of.setdefault(topic, owner)
         if before != owner:

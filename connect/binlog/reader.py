@@ -342,7 +342,7 @@ class Reader:
 
 _NOT_FULL = (
     "rows of {0} were logged before binlog_row_metadata was FULL (or in a transaction that had begun before), and "
-    "nothing says what its columns were: begin anew behind them, with a new name (--name) and --snapshot initial; "
+    "nothing says what its columns were: start again behind them, with a new name (--name) and --snapshot initial; "
     "or let --row-metadata any take what they are now, until these rows are read"
 )
 _REFUSED = {

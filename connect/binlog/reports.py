@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -18,32 +17,9 @@ from barnabas.client.fetch import Reader as Consumer
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.produce import Batch, produce
 from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.subscription_reports import TOPIC, Report, report_in
 
-#: The key of a record is the name of its subscription.
-TOPIC = "barnabas.connect.status"
 _CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
-#: Without a report for this long, a subscription counts as ended.
-STALE_SECONDS = 60
-#: The most characters of a reported error.
-MOST_ERROR = 1000
-State: TypeAlias = Literal["READING", "COPYING", "RETRYING", "ENDED"]
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How one subscription does: messages per second since the previous report, and the last error with its time.
-
-    Times are in seconds since 1970.
-    """
-
-    state: State
-    at: int
-    per_second: float = 0.0
-    error: str = ""
-    error_at: int = 0
-
-    def state_at(self, now: float) -> str:
-        """The state; a subscription that was killed no longer reports."""
-        return "SILENT" if self.state != "ENDED" and now - self.at > STALE_SECONDS else self.state
 
 
 def tell(cluster: Cluster, name: str, report: Report) -> None:
@@ -71,9 +47,7 @@ def reports(cluster: Cluster, names: Collection[str]) -> dict[str, Report]:
             name = (record.key or b"").decode("utf-8", "replace")
             if name not in names:
                 continue
-            try:
-                report = msgspec.json.decode(record.value or b"", type=Report)
-            except msgspec.MsgspecError:
-                continue
-            found[name] = msgspec.structs.replace(report, error=report.error[:MOST_ERROR])
+            report = report_in(record.value or b"")
+            if report is not None:
+                found[name] = report
     return found

@@ -167,7 +167,7 @@ class Server:
                         return None
         except ServerError as error:
             if error.code == _FATAL_1236 and _PURGED.search(error.message):
-                return f"{file} is purged, so nobody can tell whether the server's history is still the same"
+                return f"{file} is purged, so it cannot be checked whether the server's history is still the same"
             raise RefusedError(_OTHER_HISTORY.format(self.source, file, start)) from None
         except (events.EventError, trio.TooSlowError):
             raise RefusedError(_OTHER_HISTORY.format(self.source, file, start)) from None
@@ -183,8 +183,9 @@ class Server:
             await connection.close()
         if not known:
             raise RefusedError(
-                f"nothing says what the columns of {database}.{table} were, and it is there no more: run SET GLOBAL "
-                "binlog_row_metadata = 'FULL' on the server, and begin behind its last change (--start now)"
+                f"nothing says what the columns of {database}.{table} were, and the table does not exist any more: "
+                "run SET GLOBAL binlog_row_metadata = 'FULL' on the server, and start after its last change (--start "
+                "now)"
             )
         return [told_of(each) for each in known]
 
@@ -228,7 +229,7 @@ _NO_METADATA = (
 )
 _OTHER_HISTORY = (
     "the binary log of {0} is not the one that was read (at {1}, position {2}, is another event, or none): it was "
-    "reset, or this is another server: begin anew with --start now, or a new name (--name)"
+    "reset, or this is another server: start again with --start now, or a new name (--name)"
 )
 
 

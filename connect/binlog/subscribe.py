@@ -49,11 +49,11 @@ T = TypeVar("T")
 
 
 class FinalError(Exception):
-    """The subscription cannot go on; the message says why, where, and what helps."""
+    """The subscription cannot continue; the message says why, where, and what helps."""
 
 
 class Subscription:
-    """`run` goes on until cancelled, or raises FinalError. `say(level, event, **fields)` is for the operator."""
+    """`run` works until it is cancelled, or raises FinalError. `say(level, event, **fields)` is for the operator."""
 
     def __init__(self, server: Server, sink: Sink, settings: Settings, say: Say) -> None:
         self._server, self._sink, self._settings, self._say = server, sink, settings, say
@@ -273,7 +273,7 @@ def _remedy(error: ServerError) -> str:
             "without transactions LOCK TABLES, too (of MySQL: RELOAD)"
         )
     if error.code == 1236:
-        return ": what was to be read next is not there; begin anew with --start now, or a new name (--name)"
+        return ": the next part of the binary log is missing; start again with --start now, or a new name (--name)"
     if error.code in (4052, 4151):
         return ": another replica has the same server id; give another one with --server-id"
     if error.code == 1941:

@@ -224,7 +224,7 @@ def _unpacked(body: bytes, encoding: bytes) -> bytes:
     try:
         data = unpacker.decompress(body, MAX_BODY + 1)
     except zlib.error:
-        raise _RefusedError(400, "the body is no gzip") from None
+        raise _RefusedError(400, "the body is not gzip") from None
     if len(data) > MAX_BODY:
         raise _RefusedError(413, f"a body has at most {MAX_BODY:,} bytes when it is unpacked")
     if not unpacker.eof:

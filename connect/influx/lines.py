@@ -136,7 +136,7 @@ def point_of(text: str, unit: int = 1) -> Point:
         at += 1
     rest = text[at:].strip()
     if rest and not _WHOLE.fullmatch(rest):
-        raise BadPointError(f"{rest[:40]!r} is no time")
+        raise BadPointError(f"{rest[:40]!r} is not a time")
     time = int(rest[:40]) * unit if rest else None
     if time is not None and not _MIN_NS <= time <= _MAX_NS:
         raise BadPointError(f"the time {rest[:40]} is out of range: is the precision right?")
@@ -190,7 +190,7 @@ def _value(text: str, at: int, name: str) -> tuple[Value, int]:
         number = float(bare)
         if math.isfinite(number):
             return msgspec.Raw((bare if _PLAIN_JSON.fullmatch(bare) else repr(number)).encode()), at
-    raise BadPointError(f"{bare[:40]!r} is no value (field {name[:60]})")
+    raise BadPointError(f"{bare[:40]!r} is not a value (field {name[:60]})")
 
 
 def _unescaped(name: str) -> str:

@@ -165,7 +165,7 @@ class Connection:
         if told[0] == ERROR:
             raise server_error(told)
         if told[0] != OK:
-            raise ProtocolError("rows came where none were asked for")
+            raise ProtocolError("the server sent rows that were not requested")
         return lenenc_int(told, 1)[0]
 
     async def rows(self, sql: str) -> AsyncIterator[Row]:
@@ -182,7 +182,7 @@ class Connection:
         if first[0] == OK:
             return
         if first[0] == LOCAL_INFILE:
-            raise ProtocolError("the server asks for a file of ours")
+            raise ProtocolError("the server asks for a local file")
         count, _ = lenenc_int(first, 0)
         for _ in range(count + 1):  # the columns, and EOF
             await self._soon()

@@ -46,7 +46,7 @@ class Greeting(NamedTuple):
 def greeting_of(payload: bytes) -> Greeting:
     """The greeting in the first packet. Raises ProtocolError."""
     if payload[:1] != b"\x0a":
-        raise ProtocolError("it does not greet as a MariaDB or MySQL server does")
+        raise ProtocolError("its greeting is not that of a MariaDB or MySQL server")
     version, at = nul_bytes(payload, 1)
     try:
         thread_id, first, low, _, _, high, size = struct.unpack_from("<I8sxHBHHB", payload, at)
@@ -88,7 +88,7 @@ def proof_of(plugin: str, password: str, nonce: bytes, *, tls: bool) -> bytes:
             raise AuthError("the server asks for the password as plain text: connect with TLS (?tls=verify)")
         return secret + b"\0"
     raise AuthError(
-        f"the server asks for {plugin}, which is not supported: let the user authenticate with one of "
+        f"the server asks for {plugin}, which is not supported: configure the user to authenticate with one of "
         f"{NATIVE}, {SHA2}, {ED25519}"
     )
 

@@ -40,9 +40,9 @@ def source_of(url: str) -> Source:
         parts = urlsplit(url)
         port = parts.port or _PORT
     except ValueError as error:
-        raise SourceError(f"the source is no address ({error}): {shape}") from None
+        raise SourceError(f"the source is not an address ({error}): {shape}") from None
     if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username or parts.path.strip("/"):
-        raise SourceError(f"the source is no address of a server: {shape}")
+        raise SourceError(f"the source is not the address of a server: {shape}")
     options = dict(parse_qsl(parts.query))
     tls, ca = options.pop("tls", "off"), options.pop("ca", "")
     if options:

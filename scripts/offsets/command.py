@@ -83,7 +83,7 @@ def verify_(args: argparse.Namespace) -> int:
             here = stack.enter_context(_store(args.source))
             names, problems = _names(args.group, here.groups), here.problems
         else:
-            raise ClientError("what is compared? give --from or a file")
+            raise ClientError("there is nothing to compare with: give --from or a file")
         with _progress("compared", len(names)) as told:
             count, found = verify(here, there, names, told)
         if found:
@@ -165,7 +165,7 @@ class Journals:
     def tell(self) -> None:
         if self._journal is not None:
             self._journal.close()
-            print(f"journal: {self._path} (barnabas offsets undo puts back what it says)", file=sys.stderr)
+            print(f"journal: {self._path} (barnabas offsets undo restores the old offsets)", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -194,7 +194,7 @@ def open_store(address: str) -> OffsetStore:
         files = parse_qs(parts.query).get("command-config")
         return KafkaStore(hosts, of_file(files[-1]) if files else None)
     raise ClientError(
-        f"{visible(address)} is no place with offsets: expected zookeeper://HOST:PORT/CHROOT or kafka://HOST:PORT"
+        f"{visible(address)} is not a place with offsets: expected zookeeper://HOST:PORT/CHROOT or kafka://HOST:PORT"
     )
 
 
@@ -211,7 +211,7 @@ def _read(args: argparse.Namespace) -> tuple[Offsets, list[Problem]]:
     except OSError as error:
         raise ClientError(f"{name}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ClientError(f"{name} is no text: byte {error.start} is not UTF-8") from None
+        raise ClientError(f"{name} is not text: byte {error.start} is not UTF-8") from None
     reading = Reading(name)
     only = args.group[0] if len(args.group) == 1 else None
     reading.parse(text, args.format or guess_format(text), group=only, compat=args.compat)

@@ -100,7 +100,7 @@ class Reading:
             entries = [(group, entry) for group, found in groups.items() for entry in found]
             version = data["barnabas-offsets"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ClientError(f"{self._name} is no JSON of barnabas offsets export: {error}") from None
+            raise ClientError(f"{self._name} is not JSON of barnabas offsets export: {error}") from None
         if version != _JSON_VERSION:
             raise ClientError(f"{self._name} is of version {version}: this command reads version {_JSON_VERSION}")
         for number, (group, entry) in enumerate(entries, 1):

@@ -77,7 +77,7 @@ def read(path: Path) -> tuple[str, list[Entry]]:
         place = str(head["place"])
         assert head[_MARK] == 1
     except (ValueError, KeyError, TypeError, AssertionError):
-        raise ClientError(f"{path} is no journal of barnabas offsets") from None
+        raise ClientError(f"{path} is not a journal of barnabas offsets") from None
     entries = []
     for line in lines[1:]:
         try:

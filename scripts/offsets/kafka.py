@@ -48,7 +48,7 @@ class KafkaStore:
     def write(self, group: str, changes: Mapping[Partition, Change]) -> dict[Partition, str]:
         now = self.read(group)
         failed = {
-            partition: "somebody has changed it meanwhile"
+            partition: "another client has changed it meanwhile"
             for partition, change in changes.items()
             if now.get(partition) != change.old
         }

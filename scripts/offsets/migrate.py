@@ -86,7 +86,7 @@ def together(states: Mapping[int, State]) -> State:
 
 def status(args: argparse.Namespace) -> int:
     """Print where offsets are kept, and which are not in ZooKeeper yet. Returns 1 if any are not."""
-    with Cluster(args.bootstrap) as cluster:
+    with Cluster(args.server) as cluster:
         state = state_of(cluster)
     if state is None:
         print("offsets are in the log alone: zookeeper.connect is not set")
@@ -119,7 +119,7 @@ def migrate(args: argparse.Namespace) -> int:
         zookeeper.close()
         raise ClientError(f"--zookeeper {args.zookeeper}: expected HOST:PORT/CHROOT")
     try:
-        kafka = KafkaStore(args.bootstrap)
+        kafka = KafkaStore(args.server)
         try:
             return Migration(args, kafka, zookeeper).run()
         finally:
@@ -140,11 +140,11 @@ class Migration:
         if state is None:
             place = zookeeper.name.removeprefix("zookeeper://")
             raise ClientError(
-                f"{args.bootstrap} knows no ZooKeeper: start it with zookeeper.connect={place} in its config file"
+                f"{args.server} knows no ZooKeeper: start it with zookeeper.connect={place} in its config file"
             )
         own, given = (name.partition("/")[2] for name in (state.zookeeper, zookeeper.name.removeprefix("zookeeper://")))
         if own != given:
-            raise ClientError(f"{args.bootstrap} has zookeeper.connect={state.zookeeper}: that is another chroot")
+            raise ClientError(f"{args.server} has zookeeper.connect={state.zookeeper}: that is another chroot")
         self._state = state
         source = zookeeper if self._forward else kafka
         everything = source.groups()
@@ -163,7 +163,7 @@ class Migration:
         self._wait(self._log_is_there, "ZooKeeper has what the log says")
         problems = [problem for group in self._groups for problem in self._sync(group)]
         if problems:
-            _say("dual commit stays on: run this again when that is mended")
+            _say("dual commit stays on: run this again when that is solved")
             return tell_problems(problems)
         for group in self._groups:
             self._wait(partial(self._differs, group), "both places say the same")
@@ -184,7 +184,7 @@ class Migration:
         problems = []
         if self._others and not self._args.leave_others:
             names = ", ".join(self._others[:3])
-            reason = "they would lose sight of their offsets: name them too, or go on all the same with --leave-others"
+            reason = "they would lose their offsets: name them too, or use --leave-others to go on anyway"
             problems.append(Problem(f"{len(self._others)} other group(s) ({names})", reason))
         count = ahead = 0
         for group in self._groups:
@@ -222,7 +222,7 @@ class Migration:
     def _log_is_there(self) -> str | None:
         state = state_of(self._cluster)
         if state is None or not state.dual:
-            raise ClientError("somebody has switched dual commit off meanwhile")
+            raise ClientError("dual commit was switched off meanwhile")
         if state.in_step:
             return None
         return state.down or f"{state.behind} offset(s) are behind"

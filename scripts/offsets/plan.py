@@ -50,7 +50,7 @@ def plan(
         elif bounds is not None and bounds.get(partition) is None:
             steps.append(Step(partition, Action.REFUSED, change, note))
         elif note and not any_range:
-            steps.append(Step(partition, Action.REFUSED, change, f"{note}: --any-range writes it all the same"))
+            steps.append(Step(partition, Action.REFUSED, change, f"{note}: --any-range writes it anyway"))
         else:
             steps.append(Step(partition, Action.SET, change, note))
     return steps

@@ -92,7 +92,7 @@ def _is_quiet(group: str, here: OffsetStore | None, there: OffsetStore, rules: R
     for place in (here, there):
         members = place.live_members(group) if place is not None else 0
         if place is not None and members:
-            reason = f"it has {members} member(s) in {place.name}: stop them, or go on all the same with --live"
+            reason = f"it has {members} member(s) in {place.name}: stop them, or use --live to go on anyway"
             outcome.wrong(f"group {group}", reason)
             return False
     return True
@@ -109,7 +109,7 @@ def _carry_out(
         wanted = change.new.offset if change.new is not None else None
         found = now[partition].offset if partition in now else None
         if partition not in failed and found != wanted:
-            failed[partition] = f"{wanted} was written, but {found} stands there"
+            failed[partition] = f"{wanted} was written, but {found} is there now"
     for partition, reason in sorted(failed.items()):
         outcome.wrong(f"group {group}, {partition}", reason)
     return set(failed)
@@ -139,8 +139,8 @@ def undo(
                 action = Action.REFUSED
                 outcome.wrong(
                     f"group {group}, {partition}",
-                    f"{_offset(found)} stands there, which no change of the journal wrote: --exact puts "
-                    f"{_offset(before)} back all the same",
+                    f"{_offset(found)} is there, which no change of the journal wrote: --exact restores "
+                    f"{_offset(before)} anyway",
                 )
             else:
                 changes[partition] = Change(found, before)

@@ -1,4 +1,4 @@
-"""The command line as people type it: wrong words, options at any position, completion, and where reading begins."""
+"""The command line as users type it: wrong words, options at any position, completion, and the start of reading."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
         (["xyzzy"], "there is no command xyzzy: there are serve, topics"),
         (["topics", "create", "a", "--partitons", "3"], "what is --partitons 3? Did you mean --partitions?"),
         (["produce", "a", "--compression", "zst"], "there is no value of --compression zst: did you mean zstd?"),
-        (["topics", "list", "extra"], "what is extra? It has no place here."),
+        (["topics", "list", "extra"], "what is extra? The command does not take it."),
         (["topics"], "the following arguments are required: VERB"),
         (["\x1b[2Jtopics"], "there is no command \\x1b[2Jtopics: did you mean topics?"),
     ],
@@ -45,10 +45,10 @@ def test_a_wrong_word_is_told_with_the_right_one(
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert told.splitlines()[0].startswith(f"barnabas: {says}")
-    assert "--help' shows what there is." in told
+    assert "--help' lists the commands and options." in told
 
 
-@pytest.mark.parametrize("option", ["-b", "--bootstrap-server", "--server"])
+@pytest.mark.parametrize("option", ["-b", "--bootstrap-server", "--bootstrap", "--server"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_whom_to_ask_may_stand_anywhere(option: str, place: int) -> None:
     words = ["topics", "list"]
@@ -57,12 +57,24 @@ def test_whom_to_ask_may_stand_anywhere(option: str, place: int) -> None:
     assert parser().parse_args([*words, "-b", "b:2"]).server == "b:2"  # the last one counts
 
 
+@pytest.mark.parametrize("option", ["-b", "--bootstrap-server", "--bootstrap", "--server"])
+@pytest.mark.parametrize("words", [["streams"], ["connect", "status"], ["connect", "influx"], ["offsets", "status"]])
+def test_every_command_that_asks_a_broker_takes_the_same_spellings(words: list[str], option: str) -> None:
+    assert parser().parse_args([*words, option, "a:1"]).server == "a:1"
+
+
+def test_help_names_the_variable_of_the_login(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["topics", "list", "--help"])
+    assert "BARNABAS_COMMAND_CONFIG" in capsys.readouterr().out
+
+
 def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parser().parse_args(["topics", "list"]).server == "localhost:9092"
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVERS", "a:1,b:2")
     assert parser().parse_args(["topics", "list"]).server == "a:1,b:2"
     assert parser().parse_args(["connect", "status"]).server == "a:1,b:2"
-    assert parser().parse_args(["offsets", "status"]).bootstrap == "a:1,b:2"
+    assert parser().parse_args(["offsets", "status"]).server == "a:1,b:2"
     assert parser().parse_args(["topics", "list", "-b", "c:3"]).server == "c:3"
 
 
@@ -76,7 +88,7 @@ def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> No
         (["produce", "t", "--compression", "l"], ["lz4"]),
         (["produce", "t", "--compression=lz4", "--ke"], ["--key-separator"]),
         (["completion", ""], ["bash", "fish", "zsh"]),
-        (["topics", "describe", "--server", "127.0.0.1:1", ""], []),  # there is nobody to ask
+        (["topics", "describe", "--server", "127.0.0.1:1", ""], []),  # no user can be asked
         (["nothing", "x"], []),
     ],
 )
@@ -149,7 +161,7 @@ def test_other_values_are_sent_as_json() -> None:
     "line", [b"", b"{", b"[]", b'{"headers": {"a": 1}}', b'{"value": {"base64": "%"}}', b'{"partition": "x"}', b"\xff"]
 )
 def test_a_line_that_is_no_record_is_told_by_its_number(line: bytes) -> None:
-    with pytest.raises(BadLineError, match="Line 9 is no record in JSON"):
+    with pytest.raises(BadLineError, match="Line 9 is not a record in JSON"):
         record_of(line, 9)
 
 

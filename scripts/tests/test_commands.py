@@ -1,4 +1,4 @@
-"""What the commands tell their user when brokers are away, have moved, or stop in the middle."""
+"""The messages of commands when brokers are away, have moved, or stop in the middle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes that are reported before anybody is asked, and habits from other databases."""
+"""Mistakes that are reported before a broker is asked, and habits from other databases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from barnabas.scripts.statements import Describe, Explain, Select, Show, ShowCre
         ("SELECT a FROM t\nSELECT b FROM t", 'line 2, column 1, at "SELECT b FROM t": a ; is missing before SELECT', 0),
         ("SELECT a FROM t\nDROP TOPIC t", "a ; is missing before DROP", 0),
         ("CREATE TOPIC a (x INT)\nINSERT INTO a VALUES (1)", "a ; is missing before INSERT", 0),
-        ("SELECT a, FROM t", "there is a comma too much before FROM", 8),
+        ("SELECT a, FROM t", "remove the comma before FROM", 8),
         ("SELECT a FROM t WHERE", "line 1, column 22, at the end: expected an expression", 21),
         ("SELECT a FROM", "line 1, column 14, at the end: expected the name of a topic", 13),
         ("SELECT a +", "expected an expression", 10),

@@ -64,7 +64,7 @@ def test_lines_as_people_leave_them() -> None:
         "file, line 2: the line is blank",
         "file, line 4: line 1 has another offset for a-0 of group g",
         "file, line 5: expected /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET, not 'x'",
-        "file, line 6: '1-0' is no partition number: Kafka 0.7 named them BROKER-PARTITION",
+        "file, line 6: '1-0' is not a partition number: Kafka 0.7 named them BROKER-PARTITION",
     ]
 
 
@@ -149,5 +149,5 @@ def test_a_journal_is_of_one_place(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="is the journal of kafka://h"):
         Journal(tmp_path / "journal", "zookeeper://z")
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(ClientError, match="is no journal"):
+    with pytest.raises(ClientError, match="is not a journal"):
         journals.read(tmp_path / "text")

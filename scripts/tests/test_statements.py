@@ -145,7 +145,7 @@ def quoted(text: str) -> str:
 
 @given(st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=3), st.text())
 def test_what_is_quoted_comes_out_again_wherever_it_stands(options: list[tuple[str, str]], value: str) -> None:
-    """No quotes, backslashes, semicolons, parentheses or comments in it end anything."""
+    """Quotes, backslashes, semicolons, parentheses and comments inside a quoted text do not end the statement."""
     with_ = f"WITH ({', '.join(f'{quoted(key)} = {quoted(text)}' for key, text in options)})"
     query = f"SELECT {quoted(value)} AS x FROM s"
     stream = f"SUBTABLE({quoted(value)}) AS SELECT {quoted(value)} AS x FROM s INTERVAL(1s)"

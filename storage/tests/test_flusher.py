@@ -122,7 +122,7 @@ async def test_who_begins_to_wait_when_another_node_is_to_lead_the_partition_is_
     vnode = created(tmp_path / "t-0", LogConfig())
     flusher = Flusher(Io())
     end = vnode.append(one(b"v"), now_ms=NOW).last_offset + 1
-    vnode.resign(NotLeaderError("another node is to lead t-0"))
+    vnode.resign(NotLeaderError("another node will lead t-0"))
     told: list[StorageError | None] = []
     flusher.when_flushed(vnode, end, lambda: told.append(vnode.error))
     assert [type(error) for error in told] == [NotLeaderError]

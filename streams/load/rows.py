@@ -58,7 +58,9 @@ class Picks(NamedTuple):
             if name and name not in schema.names:
                 raise WalError(f"{option} {name}: the topic has no such column; it has {', '.join(schema.names)}")
         if self.key and pa.types.is_nested(schema.field(self.key).type):
-            raise WalError(f"--key {self.key}: a column of type {type_text(schema.field(self.key).type)} is no key")
+            raise WalError(
+                f"--key {self.key}: a column of type {type_text(schema.field(self.key).type)} cannot be the key"
+            )
         if self.time and not (pa.types.is_timestamp(kind := schema.field(self.time).type) or kind == pa.int64()):
             raise WalError(f"--time {self.time}: expected a column of type TIMESTAMP, or BIGINT with ms since 1970")
 
@@ -133,8 +135,8 @@ class CsvRows:
                     pa.array([quoted.encode()], pa.binary()), alone, separator=self._separator, null=self._null
                 )[1]
             ):
-                return f"{given[:60]!r} is no {type_text(field.type)} (column {field.name})"
-        return "it is no line of CSV"
+                return f"{given[:60]!r} is not a valid {type_text(field.type)} (column {field.name})"
+        return "it is not a line of CSV"
 
 
 class JsonRows:
@@ -171,7 +173,7 @@ class JsonRows:
                 fields = decode(record)
                 key = _key(fields[self._picks.key]) if self._picks.key in fields else None
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                bad.append(Bad(line, f"it is no JSON object: {error}"))
+                bad.append(Bad(line, f"it is not a JSON object: {error}"))
                 continue
             lines.append(line)
             values.append(record)

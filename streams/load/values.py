@@ -32,10 +32,10 @@ def form_of(topic: str, configs: Mapping[str, str]) -> Form | None:
     format_ = configs.get(FORMAT, "raw")
     if format_ == "raw" or not configs.get(SCHEMA):
         if format_ == "avro":
-            raise WalError(f"the values of {topic} are Avro, which is read here and not written")
+            raise WalError(f"the values of {topic} are Avro, which barnabas reads but does not write")
         return None
     if format_ not in _WRITTEN:
-        raise WalError(f"the values of {topic} are {format_}, which is read here and not written")
+        raise WalError(f"the values of {topic} are {format_}, which barnabas reads but does not write")
     separator = configs.get(CSV_SEPARATOR, ",").replace("\\t", "\t")
     return Form(parse_ddl(configs[SCHEMA]), format_, separator, configs.get(CSV_NULL, ""))
 

@@ -43,7 +43,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         "--data-dir",
         metavar="DIR",
         help="the broker's data directory, at the same path on every machine "
-        "that runs tasks (default: where the broker says)",
+        "that runs tasks (default: the broker says where)",
     )
     to.add_argument("--master", help="Spark master (default: spark-submit's, else local[*])")
     to.add_argument("--driver-memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
@@ -51,13 +51,13 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         "--trigger-ms",
         type=int,
         default=250,
-        help="shortest time between two looks at the sources (default: %(default)s)",
+        help="shortest time between two checks of the sources (default: %(default)s)",
     )
     to.add_argument(
         "--tick-timeout-ms",
         type=int,
         default=30_000,
-        help="a query that works longer at one batch of records is stopped (default: %(default)s)",
+        help="a query that takes longer for one batch of records is stopped (default: %(default)s)",
     )
     to.add_argument(
         "--max-streams",

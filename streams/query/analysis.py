@@ -241,7 +241,7 @@ def _outputs(chosen: list[tuple[str, Column, Any]]) -> dict[str, tuple[Column, A
         if name in outputs:
             raise QueryError(f"two columns are named {name}: give one another name with AS")
         if name in (UNREADABLE, END):
-            raise QueryError(f"{name} is the driver's own: it cannot be selected")
+            raise QueryError(f"{name} is reserved for the driver: it cannot be selected")
         outputs[name] = (found, expression)
     return outputs
 

@@ -81,6 +81,11 @@ class Control:
                 messages.append(message)
         return messages
 
+    def has_unheard(self) -> bool:
+        """Whether there are messages that `hear` has not given yet."""
+        key = (QUERIES_TOPIC, 0)
+        return list_offsets(self._cluster, [key], LATEST)[key] > self._next
+
     def say(self, message: Conversation) -> None:
         """Append a message."""
         self._append(self._cluster, QUERIES_TOPIC, Record(None, encode(message), now_ms()), acks=1)

@@ -204,6 +204,8 @@ class Driver:
             self._read_catalog()
             return
         self._ends = last
+        if self._hears_of_change(ready, last):
+            return
         groups: dict[tuple[Any, ...], list[Definition]] = {}
         for definition in ready:
             inputs = self._catalog.inputs(definition)
@@ -217,6 +219,20 @@ class Driver:
             groups.setdefault((same, places), []).append(definition)
         for group in groups.values():
             self._run_group(group, first, last)
+
+    def _hears_of_change(self, ready: Sequence[Definition], last: Mapping[TopicPartition, int]) -> bool:
+        """Whether the definitions have changed since the last look, if there are records up to `last`.
+
+        A client may have changed a query and then produced some of these records: the new query is for them. The broker
+        answers the change when it can be heard here, so it is enough to listen after `last` was looked up.
+        """
+        places = self._places
+        if all(places[d.topic, key] >= last[key] for d in ready for key in self._catalog.inputs(d)):
+            return False
+        if not self._control.has_unheard() or not self._hear(now(), NO_ENDS):
+            return False
+        self._has_more = True
+        return True
 
     def _is_understood(self, definition: Definition) -> bool:
         """Whether the query's facts are known."""

@@ -135,7 +135,7 @@ class Linear:
             raise QueryError(f"{name}: this Spark comes without RE2/J: regular expressions are not possible") from None
         except Py4JJavaError as error:
             reason = str(error.java_exception.getMessage())
-            raise QueryError(f"{name}: {text!r} is no regular expression: {' '.join(reason.split())}") from None
+            raise QueryError(f"{name}: {text!r} is not a regular expression: {' '.join(reason.split())}") from None
 
     def _call(self, target: Any, name: str, kind: Any, *arguments: Any) -> Any:
         nothing = self._seq([])

@@ -68,7 +68,7 @@ class Questions:
             if over is None:
                 tried.append(name)
             if name == question.topic:
-                raise QueryError(f"{name} cannot be made of itself")
+                raise QueryError(f"{name} cannot read itself")
             if (over is not None) != (name == ALL_TOPICS):
                 raise QueryError("topics('PATTERN') stands behind FROM")
             if over is not None:
@@ -127,7 +127,8 @@ class Questions:
         join = clauses.join
         if join is not None and join.is_table and not is_compacted(self._cluster, join.source):
             what = (
-                f"{join.source} is not compacted, so it is no table: set cleanup.policy=compact, or write WITHIN 10s "
+                f"{join.source} is not compacted, so it cannot be a table: set cleanup.policy=compact, or write "
+                f"WITHIN 10s "
                 "to join each of its records"
             )
             raise QueryError(str(problem(clauses.text, join.at, what)))

@@ -126,8 +126,8 @@ class _Parser:
         if not written:
             raise self._wrong("a type is missing at its end")
         if name in _TEXTS:
-            raise self._wrong(f"{written} is no type for values: write STRING, which has any length")
-        raise self._wrong(f"{written} is no type for values: use one of {_SUPPORTED}")
+            raise self._wrong(f"{written} is not a type for values: write STRING, which has any length")
+        raise self._wrong(f"{written} is not a type for values: use one of {_SUPPORTED}")
 
     def _decimal(self) -> pa.DataType:
         precision, scale = 10, 0

@@ -47,7 +47,7 @@ def main() -> int:
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     except msgspec.DecodeError as error:
-        _say({"error": f"the request is no JSON object as it should be: {error}"})
+        _say({"error": f"the request is not a JSON object as it should be: {error}"})
         return 1
     if request.memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (request.memory, request.memory))

@@ -139,7 +139,7 @@ class _Planning:
         if query.having is not None:
             having = typed(self._with_outputs(query.having, is_order=False), self._of_group)
             if having.kind != pa.bool_():
-                raise NeedsSpark("its HAVING is no condition")
+                raise NeedsSpark("its HAVING is not a condition")
         order = self._order(self._of_group)
         grouped = Grouped(by, tuple(self._calls.values()), having)
         return self._made(named, since, tests, grouped, outputs, order)
@@ -213,7 +213,7 @@ class _Planning:
         if column.of and column.of.lower() != self._query.alias.lower():
             raise NeedsSpark(f"{column.of}.{column.name} is a column of something else, or a part of one")
         if column.name.lower() not in self._own:
-            raise NeedsSpark(f"{column.name} is no column that is known without Spark")
+            raise NeedsSpark(f"{column.name} is not a column that is known without Spark")
         return self._own[column.name.lower()]
 
     def _of_row(self, expression: Expression) -> Typed | None:
@@ -246,7 +246,7 @@ class _Planning:
         for part in conjuncts(self._query.condition):
             found = typed(part, self._of_row)  # in any case, this checks its types
             if found.kind != pa.bool_():
-                raise NeedsSpark("its WHERE is no condition")
+                raise NeedsSpark("its WHERE is not a condition")
             one = self._simple(part)
             if one is not None:
                 simple.append(one)

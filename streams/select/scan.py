@@ -47,7 +47,7 @@ class Batch:
             try:
                 self._made[name] = column.to_pylist()
             except UnicodeDecodeError:
-                raise NeedsSpark(f"{name} is no UTF-8 everywhere") from None
+                raise NeedsSpark(f"{name} is not UTF-8 everywhere") from None
         return self._made[name]
 
     def where(self, keep: Sequence[Any]) -> Batch:

@@ -173,7 +173,7 @@ class _Parser(Cursor):
     def _count(self) -> int:
         token = self.take()
         if token.kind != NUMBER or not re.fullmatch(r"\d{1,9}", token.text):
-            raise NeedsSpark("its LIMIT or OFFSET is no plain number")
+            raise NeedsSpark("its LIMIT or OFFSET is not a plain number")
         return int(token.text)
 
     def _source(self) -> str:

@@ -74,7 +74,7 @@ def typed(expression: Expression, resolve: Resolve) -> Typed:
     if isinstance(expression, Literal):
         return _literal(expression)
     if isinstance(expression, Column):
-        raise NeedsSpark(f"{expression.name} is no column that is known without Spark")
+        raise NeedsSpark(f"{expression.name} is not a column that is known without Spark")
     if expression.name == "timestamp literal":
         return _constant(TIME, _moment(expression.args[0]))
     if expression.name not in _MAKERS or expression.is_distinct:
@@ -454,7 +454,7 @@ def _cast(wanted: pa.DataType) -> Callable[[Sequence[Typed]], Typed]:
 
 def _parsed(text: str, form: re.Pattern[str], parse: Callable[[str], Any], least: Any, most: Any) -> Any:
     if not form.fullmatch(text) or not text.isascii():
-        raise NeedsSpark("a text that is cast is no plain number")
+        raise NeedsSpark("a text that is cast is not a plain number")
     value = parse(text)
     return value if least <= value <= most else None
 

@@ -42,7 +42,7 @@ def check_schema(written: str, schema: pa.Schema) -> None:
     """Raises WalError unless `written` (JSON) is the schema of a record with the columns of `schema`."""
     found = _loaded(written)
     if not isinstance(found, dict) or found.get("type") != "record":
-        raise WalError("avroSchema is no schema of a record: a value's fields become the columns")
+        raise WalError("avroSchema is not the schema of a record: a value's fields become the columns")
     named = found.get("__named_schemas", {})
     _check(found, pa.struct(list(schema)), "", named)
     if _least_item(found, named, frozenset()) < 1:
@@ -133,7 +133,7 @@ def _loaded(written: str) -> Any:
     try:
         return parse_schema(_cleaned(json.loads(written)))
     except Exception as error:  # fastavro raises arbitrary errors
-        raise WalError(f"avroSchema is no Avro schema: {error!r}") from None
+        raise WalError(f"avroSchema is not an Avro schema: {error!r}") from None
 
 
 def _cleaned(node: Any) -> Any:

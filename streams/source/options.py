@@ -69,7 +69,7 @@ def parse(given: Mapping[str, str]) -> Options:
             raise WalError(f"there is no option {name}: the wal source has {', '.join(_NAMES)}")
         found[known] = value
     if not found.get("path"):
-        raise WalError('the option path is missing: .load("FOLDER") with the folder that the broker has as log.dir')
+        raise WalError('the option path is missing: .load("FOLDER") with the path in log.dir of the broker')
     named = [name for name in ("topic", "topics", "topicPattern") if name in found]
     if len(named) != 1:
         raise WalError(f"one of topic, topics, topicPattern is needed, {' and '.join(named) or 'none'} is given")

@@ -52,7 +52,7 @@ def _trial(python: str) -> str | None:
     if version != mine:
         return f"is Python {version}, while this is {mine}"
     if done.returncode:
-        return f"has not what it needs ({(done.stderr.strip().splitlines() or ['it does not say what'])[-1]})"
+        return f"lacks a package that it needs ({(done.stderr.strip().splitlines() or ['it does not say what'])[-1]})"
     return None
 
 

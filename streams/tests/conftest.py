@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one; they are skipped where Spark cannot run."""
+"""One Spark session for all tests that need one; they are skipped if Spark cannot run."""
 
 from __future__ import annotations
 

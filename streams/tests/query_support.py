@@ -1,4 +1,4 @@
-"""What tests of query jobs share; needs pyspark."""
+"""Functions that the tests of query jobs share; needs pyspark."""
 
 from __future__ import annotations
 

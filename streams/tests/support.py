@@ -1,4 +1,4 @@
-"""A data directory of the test's own, filled as the broker fills it."""
+"""A data directory for a test, filled as the broker fills it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The private doors into Spark: open in the Spark that is installed, and what is done where another has shut one.
+"""The private doors into Spark: all are open in the installed Spark, and there is a fallback for each shut one.
 
-See docs/decisions/0020-private-doors.md. What a query topic's user sees then is in `compat_tests/doors`.
+See docs/decisions/0020-private-doors.md. `compat_tests/doors` shows the effect for the user of a query topic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exports to Parquet: what is written, where a run goes on, what is refused; and the command with its Spark, killed."""
+"""Exports to Parquet: their files, where a run goes on, refused ones; and the command with its Spark, killed."""
 
 from __future__ import annotations
 
@@ -241,11 +241,11 @@ def test_damage_is_told_and_the_files_before_it_stay(logs: Logs, to: Path) -> No
     [
         ({"topics": ("none",)}, "there is no topic none in"),
         ({"topics": ()}, "no topic is named: name one, or give a --pattern"),
-        ({"pattern": "("}, "is no regular expression"),
+        ({"pattern": "("}, "is not a regular expression"),
         ({"pattern": "x.*"}, "no topic matches x.*: there are t"),
-        ({"data_dir": "/nonexistent"}, "/nonexistent is no data directory"),
+        ({"data_dir": "/nonexistent"}, "/nonexistent is not a data directory"),
         ({"schema": "a int"}, "--schema is for --format json: leave it out"),
-        ({"format": "json", "schema": "a map"}, "map is no type for values"),
+        ({"format": "json", "schema": "a map"}, "map is not a type for values"),
         ({"format": "json", "schema": "_offset string"}, "_offset of type string cannot be made"),
     ],
 )

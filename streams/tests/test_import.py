@@ -1,4 +1,4 @@
-"""What importing needs, and what it must not bring in."""
+"""The modules that an import needs, and those that it must not load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that starts when somebody asks for it: once, and again only after a while if it has failed."""
+"""A session that starts on the first request: once, and again only after a while if the start has failed."""
 
 from __future__ import annotations
 

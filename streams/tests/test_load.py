@@ -1,4 +1,4 @@
-"""Rows into topics: texts taken apart, typed, written in the topic's format, and read back as what they were."""
+"""Rows into topics: texts are parsed, typed, written in the topic's format, and read back unchanged."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_each_malformed_line_is_told_with_its_reason_and_the_others_are_rows() -
     assert rows.lines == [1, 6]
     assert rows.bad == [
         Bad(2, "it has 1 fields, and there are 2 columns"),
-        Bad(3, "'many' is no BIGINT (column b)"),
+        Bad(3, "'many' is not a valid BIGINT (column b)"),
         Bad(4, "a quote is not closed"),
         Bad(5, "it is not UTF-8"),
     ]

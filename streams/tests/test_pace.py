@@ -1,4 +1,4 @@
-"""The size of ticks, out of what ticks took."""
+"""The size of ticks, computed from the times of earlier ticks."""
 
 from __future__ import annotations
 

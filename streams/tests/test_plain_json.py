@@ -1,4 +1,4 @@
-"""The JSON reader in C gives what Arrow's reader gives, and leaves to that one what it is not sure of."""
+"""The JSON reader in C gives the results of Arrow's reader, and leaves records that it is not sure of to Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's program that reads with the `wal` source, and what it says when something is wrong: one line."""
+"""A user's program that reads with the `wal` source, and its errors, which are one line."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def test_a_wrong_python_of_the_workers_is_one_line_with_the_right_one(tmp_path: 
     status, shown, said = said_by_program(tmp_path, "orders", PYSPARK_PYTHON=python)
     assert (status, shown) == (1, "")
     assert said == [
-        f"program.py: Spark's workers are to run {python}, which has not what it needs (ModuleNotFoundError: No module "
+        f"program.py: Spark's workers are to run {python}, which lacks a package that it needs (ModuleNotFoundError: "
+        f"No module "
         f"named 'pyspark'): unset PYSPARK_PYTHON, or set it to {sys.executable}"
     ]
 

@@ -1,4 +1,4 @@
-"""How far something is, told on a terminal and elsewhere."""
+"""Progress, as shown on a terminal and elsewhere."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_folder_that_is_not_the_brokers_is_told_before_spark_starts(
     other.start()
     assert other.stop() == 0
     for folder, told in [
-        (tmp_path, "is no data directory of a broker"),
+        (tmp_path, "is not a data directory of a broker"),
         (other.data_dir, "set --data-dir to the broker's log.dir"),
     ]:
         with pytest.raises(ClientError, match=told):
@@ -124,9 +124,9 @@ def test_what_a_worker_met_is_told_in_one_line() -> None:
         '  File "a.py", line 1, in plan\n    raise\nKeyError: 1\n\n'
         "During handling of the above exception, another exception occurred:\n\n"
         'Traceback (most recent call last):\n  File "b.py", line 2, in read\n    raise\n'
-        "barnabas.streams.wal.errors.WalError: /data is no data directory: set path\n\n\tat org.apache.spark.X\n"
+        "barnabas.streams.wal.errors.WalError: /data is not a data directory: set path\n\n\tat org.apache.spark.X\n"
     )
-    assert in_one_line(Exception(text)) == "/data is no data directory: set path"
+    assert in_one_line(Exception(text)) == "/data is not a data directory: set path"
     assert in_one_line(Exception("[COLUMN] no such column\nin line 1")) == "[COLUMN] no such column"
 
 

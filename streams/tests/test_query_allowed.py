@@ -1,4 +1,4 @@
-"""What a query may be: the table of refused SQL in the docs holds, and no refused text has run."""
+"""The SQL that a query may use: the docs' table of refused SQL is right, and no refused text runs."""
 
 from __future__ import annotations
 

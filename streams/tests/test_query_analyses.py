@@ -1,4 +1,4 @@
-"""What is asked of Spark while it starts, when it does not, and when its JVM is gone."""
+"""Questions to Spark while it starts, if it does not start, and after its JVM is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SELECTs of query topics: what is refused with which remedy, and what comes out of the ones that are not."""
+"""SELECTs of query topics: the refused ones with their remedies, and the results of the allowed ones."""
 
 from __future__ import annotations
 

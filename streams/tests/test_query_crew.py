@@ -1,4 +1,4 @@
-"""Worker processes of the driver: what they do, and how they end."""
+"""Worker processes of the driver: their tasks, and their ends."""
 
 from __future__ import annotations
 

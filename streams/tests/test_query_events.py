@@ -1,4 +1,4 @@
-"""What is told of the topics of a pattern, and when."""
+"""The events about the topics of a pattern, and their order."""
 
 from __future__ import annotations
 

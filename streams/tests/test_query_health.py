@@ -1,4 +1,4 @@
-"""States of queries: back-off, and the figures that SHOW QUERIES tells."""
+"""States of queries: back-off, and the figures of SHOW QUERIES."""
 
 from __future__ import annotations
 

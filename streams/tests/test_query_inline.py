@@ -1,4 +1,4 @@
-"""Ticks in the driver's own process: what they may take of it, and what is left to others."""
+"""Ticks in the driver's own process: their limits of time and memory, and the ticks that run elsewhere."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_is_known_of_topics_that_come_and_go_has_a_bound(tmp_path: Path, mo
 
 
 def test_records_over_which_a_driver_has_ended_are_not_read_in_the_next_one(tmp_path: Path) -> None:
-    """However it ends, it does nothing in the process."""
+    """However the driver ended, the next one does not read these records in its own process."""
 
     class KilledError(BaseException):
         pass
@@ -173,7 +173,7 @@ def test_a_query_that_spark_evaluates_may_have_more_rows_once_its_cost_is_known(
     assert here.may_run(tick((1, 2)), ["q"])  # only these records are left to others
     evaluate(inline.FIRST_TRUST, tick((1, 2)))
     evaluate(2 * inline.FIRST_TRUST, tick((2, 3)))
-    with pytest.raises(TooMuchError):  # whatever it makes of so few, a job must run it
+    with pytest.raises(TooMuchError):  # whatever it makes of these few records, a job must run it
         evaluate(inline.FIRST_TRUST, tick((3, 4)), inline.MAX_TRUST / inline.FIRST_TRUST)
     assert not here.may_run(tick((4, 5)), ["q"])
 

@@ -1,4 +1,4 @@
-"""What the driver waits for between two ticks."""
+"""The events that the driver waits for between two ticks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.client.errors import ClientError
-from barnabas.client.offsets import READ_COMMITTED
+from barnabas.client.offsets import LATEST, READ_COMMITTED
 from barnabas.streams.query import control as control_module
 from barnabas.streams.query import driver as driver_module
 from barnabas.streams.query.control import Control
-from barnabas.streams.query.definitions import Catalog
+from barnabas.streams.query.definitions import Catalog, Source
 from barnabas.streams.query.driver import Driver
 from barnabas.streams.query.health import Health
+from barnabas.streams.tests.query_support import definition
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.queries.messages import Changed, Check, Conversation
 
@@ -99,6 +100,34 @@ def test_a_change_is_acted_on_at_once_and_a_question_is_answered_meanwhile(monke
     changed = Listening(monkeypatch, {0.1: [question], 0.15: [Changed()]})
     assert changed.listen() == pytest.approx(0.15)
     assert (changed.asked, changed.read) == (["1"], 1)
+
+
+def test_records_that_come_after_a_change_are_left_for_the_new_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change is answered, and a record produced, after the driver has listened and before it looks for records."""
+    asked: list[Any] = []
+    ran: list[Any] = []
+
+    def list_offsets(_: object, keys: Any, special: int) -> dict[tuple[str, int], int]:
+        asked.append(special)
+        return dict.fromkeys(keys, 8 if special == LATEST else 0)
+
+    told = Listening(monkeypatch, {0.0: [Changed()]})
+    driver: Any = told.driver
+    query = definition("q", "SELECT _value FROM s", "")
+    driver._catalog = Catalog({"s": Source(name="s", topic_id="id", partitions=1)}, {"q": query})
+    driver._analyses = driver._roads = driver._cluster = type(
+        "Any", (), {"check_jvm": lambda _: None, "kind": lambda *_: 0}
+    )()
+    driver._places = {("q", ("s", 0)): 7}
+    for name in ("_may_run", "_is_understood", "_tell_events", "_facts"):
+        setattr(driver, name, lambda *_: True)
+    driver._run_group = lambda *given: ran.append(given)
+    monkeypatch.setattr(driver_module, "list_offsets", list_offsets)
+    told.has_unheard = lambda: asked[-1:] == [LATEST] and bool(told.said)  # type: ignore[attr-defined]
+    driver._tick()
+    assert (told.read, ran, driver._has_more) == (1, [], True)
+    driver._tick()
+    assert (told.read, len(ran)) == (1, 1)
 
 
 def test_a_source_that_has_gone_keeps_nobody_from_hearing_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Queries that are understood without Spark are understood as Spark does, and all others are left to it."""
+"""Queries that are analysed without Spark get Spark's analysis, and all others are left to Spark."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ FORMS = [
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 40))])
 def test_a_word_means_to_spark_what_it_means_in_backquotes(session: SparkSession, part: int) -> None:
-    """Whatever word of Spark's it is: otherwise it is not accepted as a name here."""
+    """This holds for each of Spark's words: other words are not accepted as names here."""
     words = [row[0] for row in session.sql("SELECT keyword FROM sql_keywords() ORDER BY keyword").collect()]
     assert len(words) > 400
 

@@ -1,4 +1,4 @@
-"""Where a tick runs, by what it reads, what its queries need, and what is there to run it."""
+"""Where a tick runs: it depends on the data that it reads, the needs of its queries, and what is available."""
 
 from __future__ import annotations
 

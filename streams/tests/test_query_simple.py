@@ -1,4 +1,4 @@
-"""Queries that compute nothing are run without the JVM: with the results that Spark has."""
+"""Queries that compute nothing run without the JVM, with Spark's results."""
 
 from __future__ import annotations
 

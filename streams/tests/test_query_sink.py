@@ -1,4 +1,4 @@
-"""Reader and writer of a query's tasks, without Spark: what a broker's log holds in the end, whatever fails between."""
+"""Reader and writer of a query's tasks, without Spark: the final content of a broker's log, after any failures."""
 
 from __future__ import annotations
 

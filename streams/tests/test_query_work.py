@@ -1,4 +1,4 @@
-"""What limits a batch of records: the work of its busiest task, and not the clock."""
+"""The limit of a batch of records is the work of its busiest task, not the time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_idle_is_who_has_tasks_that_use_nothing() -> None:
 
 
 class Watched:
-    """What a watch has called."""
+    """Records the calls of a watch."""
 
     def __init__(self, seen: Callable[[], Seconds], most: float, stop: Callable[[], None] = lambda: None) -> None:
         self.stopped, self.held = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Windows that records open and close: whatever batches records come in, they are those of all records in order."""
+"""Windows that records open and close: they do not depend on how the records are divided into batches."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def complete(window: RowWindow, rows: list[Row]) -> list[list[Row]]:
 def test_batches_and_the_order_in_which_records_come_change_nothing(
     window: RowWindow, made: list[tuple[int, str | None]], moments: random.Random, delay: int
 ) -> None:
-    """As long as they come before the watermark."""
+    """This holds as long as the records come before the watermark."""
     rows = [Row(at, n % 2, n, mark, str(n)) for n, (at, mark) in enumerate(made)]
     rows.sort(key=lambda row: (row.at + moments.randint(0, delay), row.offset))  # out of order by this much
     of, found, watermark = Of(), list[list[Row]](), -1

@@ -1,4 +1,4 @@
-"""What the driver says to its broker, or to who runs it by hand."""
+"""The messages of the driver to its broker, or to an operator who runs it by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SELECTs without Spark: what is answered here is answered as Spark answers it."""
+"""SELECTs without Spark: all answers that are given without Spark are those of Spark."""
 
 from __future__ import annotations
 

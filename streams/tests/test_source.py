@@ -84,7 +84,7 @@ def test_more_refusals(logs: Logs) -> None:
         parse({"topic": "t"})
     with pytest.raises(WalError, match="none is given"):
         parse({"path": "x"})
-    with pytest.raises(WalError, match="is no regular expression"):
+    with pytest.raises(WalError, match="is not a regular expression"):
         parse({"path": "x", "topicPattern": "("})
     with pytest.raises(WalError, match="format=json needs a schema"):
         source(logs, format="json").schema()

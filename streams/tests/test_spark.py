@@ -166,7 +166,7 @@ def test_refusals_are_one_clear_line(spark: SparkSession, logs: Logs, tmp_path: 
         with pytest.raises(Exception, match=told) as caught:
             batch(spark, logs.path, **options).collect()
         assert told in (in_one_line(caught.value) or "").splitlines()[0], "what a program that catches nothing says"
-    with pytest.raises(Exception, match="is no data directory of a broker"):
+    with pytest.raises(Exception, match="is not a data directory of a broker"):
         batch(spark, tmp_path).collect()
 
 

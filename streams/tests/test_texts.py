@@ -1,4 +1,4 @@
-"""Spark takes a client's text as it is written, through whatever door the text comes."""
+"""Spark takes a client's text as it is written, through each door for texts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ EACH_DOOR = [
     for door in DOORS
 ]
 ENVIRONMENT = ["'${env:PATH}'", "'${PATH}'", "'${system:user.home}'", "'${spark:spark.app.name}'", '"${env:PATH}"']
-#: What Spark would take from outside the text.
+#: References that Spark would replace with values from outside the text.
 REFUSED = [
     ":name",
     "?",
@@ -83,7 +83,7 @@ REFUSED = [
 ]
 
 
-#: What decides where a quoted text ends, and what it means.
+#: The settings that decide where a quoted text ends, and what it means.
 PARTS = [
     "\\", "'", '"', "n", "t", "0", "1", "7", "u", "U", "Z", "%", "_", "a", "é", "4", "e", " ", "\n", "\\\\", "''", '""',
     "\\'", '\\"', "\\u00e9", "\\101", "\\U0001F600", "\\ud83d", "\\ude00", "--",
@@ -105,7 +105,7 @@ def hostile(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def understood(spark: SparkSession, door: str, expression: str) -> str:
-    """What Spark has understood of a text that comes in through a door."""
+    """Spark's understanding of a text that comes in through a door."""
     text = DOORS[door].format(expression).replace("m_", "max(device)")
     if door in QUERIES:
         found, _ = selected(spark, text, source_of(spark, text), VALUES)

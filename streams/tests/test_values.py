@@ -213,9 +213,9 @@ def test_damaged_avro_is_malformed_or_a_row(changes: list[tuple[int, int]]) -> N
 @pytest.mark.parametrize(
     ("written", "ddl", "told"),
     [
-        ("{", "a int", "avroSchema is no Avro schema"),
-        ('{"type": "recor"}', "a int", "avroSchema is no Avro schema"),
-        ('"string"', "a int", "avroSchema is no schema of a record"),
+        ("{", "a int", "avroSchema is not an Avro schema"),
+        ('{"type": "recor"}', "a int", "avroSchema is not an Avro schema"),
+        ('"string"', "a int", "avroSchema is not the schema of a record"),
         (WRITTEN, "colour string", "avroSchema has no field colour: it has device, temp"),
         (WRITTEN, "pos struct<y: float>", "avroSchema has no field y in pos: it has x"),
         (WRITTEN, "device int", "the column device of type int32 cannot hold Avro's string"),

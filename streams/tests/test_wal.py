@@ -222,7 +222,7 @@ def test_topics_and_refusals(logs: Logs, tmp_path: Path) -> None:
     assert logs.log_dir().partitions("__internal") == [("__internal", 0)]
     with pytest.raises(WalError, match=r"there is no topic c in .*a, b-side"):
         logs.log_dir().partitions("c")
-    with pytest.raises(WalError, match=r"is no data directory.*set the option path"):
+    with pytest.raises(WalError, match=r"is not a data directory.*set the option path"):
         LogDir(tmp_path / "elsewhere")
     with pytest.raises(WalError, match=r"there is no column colour: a record has key, value, topic"):
         schema_of(["colour"])

@@ -1,4 +1,4 @@
-"""A stamp changes with what is written to a log."""
+"""A stamp changes with each write to a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client makes large with few bytes is bounded before memory is taken for it."""
+"""Data that a client makes large with few bytes is bounded before memory is allocated for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a source is not read yet: each record is looked at once, and none where there are many."""
+"""The unread part of a source: each of its records is read once, and none if there are many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from barnabas.wire.aliases import TopicPartition
 
 
 class Counted(Ahead):
-    """Notes what it looks into."""
+    """Notes the ranges of offsets that it reads."""
 
     def __init__(self, logs: Logs) -> None:
         super().__init__(Planner(logs.log_dir(), fail_on_data_loss=False))
@@ -46,7 +46,7 @@ def test_each_record_is_looked_at_once_until_something_is_read(tmp_path: Path) -
 
 
 def test_of_much_none_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a client could have the driver parse everything it writes twice."""
+    """Otherwise a client could make the driver parse all of its records twice."""
     logs = Logs(tmp_path / "data")
     logs.write(numbers(0, 6), timestamp=NOW)
     of = Counted(logs)

@@ -1,4 +1,4 @@
-"""Copies of checkpoints: what is in one, what a damaged one is worth, and a query that goes on from an old one."""
+"""Copies of checkpoints: their content, damaged copies, and a query that goes on from an old copy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def text_of(ms: int) -> str:
 
 
 def put(logs: Logs, seed: int, seconds: range) -> None:
-    """Late and out of order within and beyond the watermark."""
+    """Write records that are late and out of order, within and beyond the watermark."""
     moments = random.Random(seed)
     for partition in range(2):
         values = []

@@ -1,4 +1,4 @@
-"""When a batch is due: never late for a window's end, and otherwise as seldom as may be."""
+"""When a batch is due: never late for a window's end, and otherwise as rarely as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint when power is lost: what is in has its state, and what was being written is no obstacle."""
+"""A checkpoint after a loss of power: each batch in it has its state, and half-written files do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FILL: windows without records, between two with some."""
+"""FILL: windows without records, between two windows with records."""
 
 from __future__ import annotations
 

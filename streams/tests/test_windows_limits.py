@@ -33,7 +33,7 @@ A, B = ("t", 0), ("t", 1)
 
 
 class Clock:
-    """Moves on when somebody sleeps."""
+    """A clock that moves on when a task sleeps."""
 
     def __init__(self) -> None:
         self.now, self.slept = 1000.0, list[float]()

@@ -1,4 +1,4 @@
-"""The file system of checkpoints: as Hadoop's own, but for processes and checksum files."""
+"""The file system of checkpoints: like Hadoop's own, without processes and checksum files."""
 
 from __future__ import annotations
 

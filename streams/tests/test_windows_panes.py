@@ -1,4 +1,4 @@
-"""What the reader aggregates: results, watermarks and counters are those of the records one by one."""
+"""Aggregation in the reader: results, watermarks and counters are those of the single records."""
 
 from __future__ import annotations
 

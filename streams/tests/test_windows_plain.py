@@ -1,4 +1,4 @@
-"""What a plain stream gives is known without Spark: and it is what Spark says."""
+"""The result columns of a plain stream are found without Spark, and they are those that Spark finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When MAX_DELAY sets a mark: for what is open, and then no more."""
+"""When MAX_DELAY sets a mark: once for open windows, and then no more."""
 
 from __future__ import annotations
 

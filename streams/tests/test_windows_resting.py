@@ -1,4 +1,4 @@
-"""Queries that have nothing to do rest, and start again when there is something."""
+"""Queries without new data rest, and start again when data comes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MORE = 3
 
 @dataclass(eq=False)
 class Known:
-    """What is known about a query."""
+    """The known facts about a query."""
 
     used_at: float
     idle: bool = True

@@ -1,4 +1,4 @@
-"""Streams that share a query give what each gives alone, and what a batch query of Spark's own operators gives."""
+"""Streams that share a query give the results of each stream alone, and of a batch query with Spark's own operators."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_more_random_streams(session: SparkSession, tmp_path: Path, seed: int) -
 
 @pytest.mark.long
 def test_a_stream_that_joins_takes_the_records_from_its_first_one_on(session: SparkSession, tmp_path: Path) -> None:
-    """The others keep their state. One that leaves takes no more records, and its remains give no results."""
+    """The others keep their state. One that leaves takes no more records, and its old state gives no results."""
     logs = Logs(tmp_path / "data", LogConfig())
 
     def put(*seconds: int) -> None:

@@ -1,4 +1,4 @@
-"""A stream's SELECT in three parts, and how a checkpoint fits: what needs no Spark to run."""
+"""A stream's SELECT in three parts, and whether a checkpoint fits: the parts that need no running Spark."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from barnabas.streams.windows.ticks import Ticks
 
 
 class Clock:
-    """Moved by hand, in seconds."""
+    """A clock that a test moves, in seconds."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_003.0

@@ -1,4 +1,4 @@
-"""What tests of windows share; needs pyspark."""
+"""Functions that the tests of windows share; needs pyspark."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Run:
         return self.query
 
     def reading(self) -> Reading | None:
-        """What it reads."""
+        """The columns that its query reads; None means all columns, record by record."""
         return reading(self.session, self.members, self.slots, self.values)
 
     def _take(self, frame: DataFrame, batch: int) -> None:
@@ -110,7 +110,7 @@ class Run:
             self.streams.setdefault(row.stream, []).append(json.loads(bytes(row.value)))
 
     def mark(self, ms: int) -> None:
-        """Have the windows up to a time closed."""
+        """Set a mark that closes the windows up to a time."""
         write_mark(self.folder.close_file, ms)
 
     def results(self) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ def rows_in_batch(session: SparkSession, path: Path, text: str, values: Values) 
 
 
 def in_batch(session: SparkSession, path: Path, text: str, values: Values) -> list[dict[str, Any]]:
-    """Their values."""
+    """The values of Spark's results for the same SELECT."""
     return in_order(json.loads(bytes(row.value)) for row in rows_in_batch(session, path, text, values))
 
 

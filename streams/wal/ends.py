@@ -35,7 +35,7 @@ class BrokerEnds:
             return self._ends(self._kept, keys)
         except ClientError as error:
             self.close()
-            raise WalError(f"cannot ask the broker at {address} how far it is: {error}") from None
+            raise WalError(f"cannot ask the broker at {address} for the end of its log: {error}") from None
 
     def _ends(self, cluster: Cluster, keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         with cluster.without_patience():

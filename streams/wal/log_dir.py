@@ -35,8 +35,8 @@ class LogDir:
             self._reader = LogDirReader(self.path)
         except (OSError, ValueError):
             raise WalError(
-                f"{self.path} is no data directory of a broker on this machine: "
-                "set the option path to the folder that the broker has as log.dir"
+                f"{self.path} is not a data directory of a broker on this machine: "
+                "set the option path to the folder of the broker's log.dir"
             ) from None
         self.cluster_id = self._reader.cluster_id
         self._broker = BrokerEnds(self.cluster_id)
@@ -70,7 +70,8 @@ class LogDir:
             except BeingReplacedError:
                 if not self._reader.is_served() or time.monotonic() > until:
                     raise NotReadyError(
-                        f"segments of {key[0]}-{key[1]} are half replaced: if no broker runs, start it, which ends that"
+                        f"segments of {key[0]}-{key[1]} are half replaced: if no broker runs, start it: it completes "
+                        f"the replacement"
                     ) from None
             time.sleep(LOOK_AGAIN_SECONDS)
 
@@ -118,5 +119,6 @@ class LogDir:
             try:
                 found[key] = self._reader.bounds(key, self.segments(key), stated)
             except (OSError, CorruptLogError) as error:
-                raise WalError(f"{key[0]}-{key[1]} cannot be read: {error}; start the broker, which mends it") from None
+                what = f"{key[0]}-{key[1]} cannot be read: {error}"
+                raise WalError(f"{what}; start the broker, which repairs it") from None
         return found

@@ -36,7 +36,7 @@ _READ_BYTES = 4 << 20
 def schema_of(columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of batches with these columns. Raises WalError for an unknown one."""
     if not columns:
-        raise WalError("no column is asked for: name at least one")
+        raise WalError("no column is requested: name at least one")
     unknown = [name for name in columns if name not in COLUMNS]
     if unknown:
         raise WalError(f"there is no column {unknown[0]}: a record has {', '.join(COLUMNS)}")

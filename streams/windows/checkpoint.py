@@ -201,7 +201,7 @@ class Folder:
         if position.offset and not mine:
             raise QueryError(f"the checkpoint in {self.path} is gone: put it back, or {_RECALCULATE}")
         if position.offset and noted.checkpoint not in (mine, was):
-            raise QueryError(f"the checkpoint in {self.path} is another one than that of the results: {_RECALCULATE}")
+            raise QueryError(f"the checkpoint in {self.path} is not the one of the results: {_RECALCULATE}")
         return position.offset
 
 

@@ -499,7 +499,7 @@ class Streams:
             self._do(lambda: self._part(runner, members[: len(members) // 2]))
 
     def _fail(self, runner: Runner, error: str) -> None:
-        """The query cannot continue until somebody changes something."""
+        """The query cannot continue until a user changes something."""
         runner.health.stopped(error)
         self._say("error", "stream.failed", topics=names(runner.group.members), error=error)
         self._stop(runner)

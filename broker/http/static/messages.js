@@ -1,4 +1,4 @@
-// A topic's messages: pages from any place, a search that goes on until it has found enough, and those that come.
+// A topic's messages: pages from any position, a search that continues until it has found enough, and live messages.
 
 import { encoded, get } from "./api.js";
 import { h, put } from "./dom.js";
@@ -7,7 +7,7 @@ import { copy } from "./view.js";
 
 const LIMITS = [25, 50, 100, 200];
 const MOST_LIVE = 500;
-/** Pages of a search that are asked for without a further click. */
+/** The number of pages that a search requests without a further click. */
 const MOST_PAGES = 40;
 const FROM = { newest: "Newest first", oldest: "Oldest first", offset: "From an offset", time: "From a time", live: "Live" };
 
@@ -53,13 +53,13 @@ export async function messagesTab(body, topic, { query, signal, set }) {
     at: from.value === "time" ? milliseconds(at.value) : at.value.trim(),
   });
 
-  /** Read on from a cursor until there are as many messages as a page has, the log ends, or it is stopped. */
+  /** Continue from a cursor until the page is full, the log ends, or the visitor stops. */
   const page = async (cursor, until) => {
     let found = 0, lookedAt = 0, read = 0, next = cursor;
     stop.hidden = false;
     try {
       for (let pages = 0; pages < MOST_PAGES && !until.aborted; pages += 1) {
-        put(status, lookedAt ? `Looked at ${number(lookedAt)} records, ${bytes(read)} …` : "Reading …");
+        put(status, lookedAt ? `${number(lookedAt)} records searched, ${bytes(read)} …` : "Reading …");
         const told = await get("topic/records", { ...asked(), cursor: next }, until);
         list.add(told.records);
         found += told.records.length;
@@ -81,7 +81,7 @@ export async function messagesTab(body, topic, { query, signal, set }) {
     put(more, next === null || next === undefined ? null : h("button", { "data-key": "n", onclick: () => { reading = new AbortController(); page(next, reading.signal); } }, name));
   };
 
-  /** Messages as they come. The browser asks anew when the broker ends the answer. */
+  /** Live messages. The browser connects again when the broker ends the answer. */
   const follow = (until) => {
     const { name, partition: only, search: text } = asked();
     const source = new EventSource(`/api/topic/tail${encoded({ name, partition: only, search: text })}`);
@@ -94,13 +94,13 @@ export async function messagesTab(body, topic, { query, signal, set }) {
       const told = JSON.parse(event.data);
       leftOut += told.left_out;
       list.addFresh(told.records);
-      say(leftOut ? `Live: ${number(leftOut)} messages came too fast and are left out` : "Live");
+      say(leftOut ? `Live: ${number(leftOut)} messages arrived too fast and are left out` : "Live");
     };
     source.addEventListener("refused", (event) => {
       source.close();
       put(status, h("span", { class: "wrong" }, JSON.parse(event.data).error));
     });
-    source.onerror = () => put(status, source.readyState === EventSource.CLOSED ? "The broker refuses this." : "Connecting again …");
+    source.onerror = () => put(status, source.readyState === EventSource.CLOSED ? "The broker refused the request." : "Connecting again …");
     until.addEventListener("abort", () => {
       source.close();
       stop.hidden = true;
@@ -117,7 +117,7 @@ export async function messagesTab(body, topic, { query, signal, set }) {
   await restart();
 }
 
-/** A time as people write it, in ms; as it is if it is a number already. */
+/** A time as people write it, in ms; a number stays unchanged. */
 function milliseconds(text) {
   const given = text.trim();
   if (given === "" || /^\d{6,}$/.test(given)) return given;
@@ -125,7 +125,7 @@ function milliseconds(text) {
   return Number.isNaN(at) ? given : String(at);
 }
 
-/** The table of messages. A row opens under itself. */
+/** The table of messages. The details of a row open below it. */
 class List {
   constructor(topic) {
     this.topic = topic;
@@ -141,7 +141,7 @@ class List {
     put(this.body);
   }
 
-  /** Say that nothing was found, if that is so. */
+  /** Show that nothing was found, if there are no rows. */
   end(isAll) {
     if (this.body.childElementCount) return;
     put(this.body, h("tr", {}, h("td", { colspan: 6, class: "empty" }, isAll ? "No messages here." : "Nothing found so far.")));

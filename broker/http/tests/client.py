@@ -1,4 +1,4 @@
-"""A client of HTTP that speaks single requests, right ones and wrong ones."""
+"""An HTTP client that sends single requests, valid and invalid ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Got(NamedTuple):
 
 
 def basic(name: str, password: str) -> dict[str, str]:
-    """The header of HTTP Basic."""
+    """The header for HTTP Basic."""
     return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
@@ -42,7 +42,7 @@ class Browser:
         body: bytes = b"",
         host: str | None = None,
     ) -> Got:
-        """A request and its answer."""
+        """Send a request, and return its answer."""
         sent = {"Host": self.host if host is None else host, "Content-Length": str(len(body)), **(headers or {})}
         request = h11.Request(method=method, target=path, headers=list(sent.items()))
         await self.stream.send_all(self._http.send(request) or b"")

@@ -1,4 +1,4 @@
-"""The broker of the tests beside the room."""
+"""The fixtures of broker/tests."""
 
 from barnabas.broker.tests.conftest import start
 

@@ -1,4 +1,4 @@
-"""What the console answers: as a client in memory, whose rights are those of the visitor."""
+"""The answers of the console: it is a client in memory, with the visitor's rights."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ HTTP = {"barnabas.http.listen": "127.0.0.1:0"}
 WRITES = {**HTTP, "barnabas.http.console.writes": "true"}
 USERS = 'user_ann="secret" user_bob="third" user_root="other"'
 JAAS = f"org.apache.kafka.common.security.plain.PlainLoginModule required {USERS};"
-#: A broker that lets its own tests do all, by the super user, and ann what ACLs allow her.
+#: A broker that allows everything to the super user, whom the tests use, and to ann what ACLs allow.
 LOCKED = {
     **WRITES,
     "listeners": "PLAINTEXT://127.0.0.1:0,SAFE://127.0.0.1:0",
@@ -61,7 +61,7 @@ LOCKED = {
 
 
 class Page:
-    """A page of the console that is open: it reads, and changes with the token of its session."""
+    """An open page of the console, which reads, and makes changes with the token of its session."""
 
     def __init__(self, browser: Browser, headers: dict[str, str]) -> None:
         self._browser, self._headers = browser, headers
@@ -103,7 +103,7 @@ def texts(rows: list[dict[str, Any]]) -> list[str]:
 
 
 async def commit(client: Client, group: str, topic: str, offset: int) -> None:
-    await client.ask(FindCoordinatorRequest(coordinator_keys=[group]))  # which makes the log of offsets
+    await client.ask(FindCoordinatorRequest(coordinator_keys=[group]))  # creates the topic of committed offsets
     part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])])
     answer = await client.ask(request, 9)
@@ -154,7 +154,7 @@ async def test_topics_are_filtered_sorted_and_paged(start: Start) -> None:
         assert (await shown.get("topics", sort="records", order="desc"))["topics"][0]["name"] == "t3"
         assert (await shown.get("topics", sort="bytes", order="desc"))["topics"][0]["name"] == "t3"
         assert [each["name"] for each in (await shown.get("topics", filter="T4"))["topics"]] == ["t4"]
-        assert "sort is one of" in (await shown.get("topics", 400, sort="colour"))["error"]
+        assert "sort must be one of" in (await shown.get("topics", 400, sort="colour"))["error"]
 
 
 async def test_records_are_read_from_every_place(start: Start) -> None:
@@ -228,7 +228,7 @@ async def test_a_search_finds_texts_and_paths_in_all_pages(start: Start) -> None
 async def test_compressed_bombs_and_damage_are_told_and_passed_over(start: Start) -> None:
     async with start(more={**HTTP, "message.max.bytes": "10000000"}) as running, await running.client() as client:
         await client.create_topic("bombs")
-        # The broker takes it, as it is small when it comes; it is larger than the console looks into.
+        # The broker accepts it, because it is small when compressed. It is larger than the console examines.
         big = [Record(b"k", bytes(1 << 20), 1_700_000_000_000) for _ in range(40)]
         batch = build_batch(big, compression=CompressionType.ZSTD)
         assert (await client.produce("bombs", batch)).error_code == 0
@@ -282,7 +282,7 @@ async def test_a_cursor_far_from_the_log_ends(start: Start, way: str) -> None:
 
 
 async def producer_id(client: Client, transactional_id: str) -> InitProducerIdResponse:
-    """A new epoch, when the transaction before is done."""
+    """A new epoch, once the previous transaction is complete."""
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
     with trio.fail_after(60):
         while True:
@@ -311,7 +311,7 @@ async def test_records_of_aborted_transactions_are_shown_only_when_asked_for(sta
                 (open_,) = (await (await page(running)).get("transactions"))["transactions"]
                 assert (open_["id"], open_["state"]) == ("tx", "Ongoing")
                 assert open_["partitions"] == [{"topic": "orders", "partitions": [0]}]
-                # The end of the log is behind an open transaction: the page ends before it.
+                # The end of the log is after an open transaction, so the page ends before it.
                 assert await (await page(running)).all_records(name="orders", **{"from": "oldest"}) == []
             ended = EndTxnRequest("tx", given.producer_id, given.producer_epoch, is_committed)
             assert (await client.ask(ended)).error_code == 0
@@ -323,7 +323,7 @@ async def test_records_of_aborted_transactions_are_shown_only_when_asked_for(sta
 
 
 async def test_who_is_over_a_quota_gets_the_answer_later(start: Start, mock_clock: MockClock) -> None:
-    """The quota is that of clients. The record is appended, and the answer is held back for the throttle time."""
+    """The quota is that of clients. The record is appended, and the answer is delayed by the throttle time."""
     async with start(more=WRITES) as running, await running.client() as client:
         await client.create_topic("orders")
         quota = EntryData([EntityData("client-id", CLIENT_ID)], [OpData("producer_byte_rate", 1000.0)])
@@ -374,7 +374,7 @@ async def test_a_page_that_is_gone_while_it_listens_is_no_error(start: Start) ->
         with trio.fail_after(60):
             await stream.receive_some(65536)
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await stream.aclose()  # a reset, as a browser ends such a connection
+        await stream.aclose()  # a reset, as browsers close such a connection
         await until(lambda: len(server) == 0)
         assert "http.failed" not in running.log
 
@@ -485,7 +485,7 @@ async def test_a_user_sees_and_changes_what_acls_allow(start: Start) -> None:
         assert [each["name"] for each in (await shown.get("topics"))["topics"]] == ["hers"]
         assert "disks" not in await shown.get("overview")
         assert (await shown.get("topic", name="hers"))["partitions"][0]["bytes"] is None
-        # What a view leaves out, nobody has asked for: it is no line about a refusal.
+        # The visitor has not asked for the parts that a view leaves out, so no refusal is logged.
         assert "denied" not in running.log
         assert texts(await shown.all_records(name="hers")) == ["a"]
         assert "TOPIC_AUTHORIZATION_FAILED" in (await shown.get("topic/records", 403, name="others"))["error"]
@@ -556,7 +556,7 @@ CHANGES = ("topic/create", "topic/alter", "topic/delete", "topic/records", "grou
 
 
 async def test_whatever_is_asked_is_answered(start: Start) -> None:
-    """With 200, or what is wrong in it: no view fails, and the connection stands."""
+    """With 200 or with an error in the request: no view fails, and the connection stays open."""
     async with start(more=WRITES) as running, await running.client() as client:
         await client.create_topic("orders")
         shown = await page(running)

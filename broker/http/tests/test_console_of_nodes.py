@@ -1,4 +1,4 @@
-"""The console of any node shows what all nodes have."""
+"""The console of each node shows the data of all nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def three(path: Path) -> AbstractAsyncContextManager[Several]:
 
 
 async def filled(nodes: Several) -> None:
-    """A topic with a record in each of its partitions, and groups that have read the first one, on all nodes."""
+    """Create a topic with a record in each partition, and groups on all nodes that have read the first one."""
     client = await nodes.client(1)
     await client.create_topic("t", 6)
     for index, leader in (await nodes.leaders("t")).items():
@@ -153,7 +153,7 @@ async def test_a_node_that_is_away_is_named_and_the_rest_goes_on(tmp_path: Path)
         shown = await page(nodes[1])
         await nodes.cut_off(3)
         told = await shown.get("groups", status=503)
-        assert "node 3, which has some of this, does not answer" in str(told)
+        assert "node 3, which has part of the data, does not answer" in str(told)
         (topic,) = (await shown.get("topics"))["topics"]
         assert (topic["partitions"], topic["records"]) == (6, None)
         await nodes.start(3)
@@ -249,7 +249,7 @@ async def test_the_page_of_all_says_which_node_is_away(tmp_path: Path) -> None:
 async def metrics(
     nodes: Several, node: int, path: str = "/metrics"
 ) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """What a node tells, after it has looked at where partitions end."""
+    """The metrics of a node, after it has asked for the ends of partitions."""
     http = nodes[node].node.http
     assert http is not None
     collector: Any = http._metrics._collector

@@ -1,4 +1,4 @@
-"""What the console shows of query topics and streams, and to whom. The streams driver is played by the test."""
+"""What the console shows of query topics and streams, and to whom. The tests act as the streams driver."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_queries_and_streams_are_shown_with_what_they_read(start: Start) -
                 "type": "status",
                 "at_ms": NOW,
                 "queries": [{"topic": "hot", **figures}],
-                "streams": [{"topic": "sums", "name": "by-second", **figures, "last_error": "a is no number"}],
+                "streams": [{"topic": "sums", "name": "by-second", **figures, "last_error": "a is not a number"}],
             }
         )
         shown = await page(running)
@@ -52,7 +52,7 @@ async def test_queries_and_streams_are_shown_with_what_they_read(start: Start) -
         }
         assert (found["hot"]["text"], found["hot"]["sources"]) == ("SELECT a FROM src", ["src"])
         assert (found["all"]["pattern"], found["all"]["sources"]) == ("s.*", ["src", "sums"])
-        assert (found["sums"]["name"], found["sums"]["last_error"]) == ("by-second", "a is no number")
+        assert (found["sums"]["name"], found["sums"]["last_error"]) == ("by-second", "a is not a number")
         assert found["hot"]["owner"] == "User:ANONYMOUS@127.0.0.1"
         kinds = {each["name"]: each["kind"] for each in (await shown.get("topics"))["topics"]}
         assert kinds == {"all": "query", "hot": "query", "src": "topic", "sums": "stream"}
@@ -95,7 +95,7 @@ async def test_what_a_job_tells_of_its_sources_is_for_who_may_see_them(start: St
         root = await page(running, basic("root", "other"))
         assert (await jobs(root))["all"]["last_error"] == "of secret: 4711"
         assert set((await jobs(root))["all"]["sources"]) == {"secret", "seen"}
-        # A reader that the visitor may not see does not show that it is there.
+        # A reader that the visitor may not see leaves no trace.
         assert (await shown.get("topic", name="seen"))["job"]["read_by"][0]["topic"] == "all"
         await allow(client, "User:bob", "seen", Operation.DESCRIBE)
         bob = await page(running, basic("bob", "third"))

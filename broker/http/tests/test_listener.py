@@ -1,4 +1,4 @@
-"""The HTTP listener: who is let in, what strangers can do to it, and what it says."""
+"""The HTTP listener: who may come in, what strangers can do to it, and what it answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from compat_tests.security.certificates import Authority
 
 HTTP = {"barnabas.http.listen": "127.0.0.1:0"}
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret" user_bob="other";'
-#: A broker whose clients log in; a plain listener for the tests beside it.
+#: A broker whose clients log in. The tests use its plain listener, too.
 LOCKED = {
     **HTTP,
     "listeners": "PLAINTEXT://127.0.0.1:0,SAFE://127.0.0.1:0",
@@ -46,7 +46,7 @@ async def browser(running: Running) -> Browser:
 
 
 async def log_in(page: Browser, name: str, password: str) -> tuple[dict[str, str], str]:
-    """The cookie of a session as the browser sends it, and its token for changes."""
+    """Log in. Returns the session's cookie as the browser sends it, and the token for changes."""
     body = json.dumps({"name": name, "password": password}).encode()
     got = await page.ask("POST", "/api/login", {"Content-Type": "application/json"}, body)
     assert got.status == 200, got
@@ -65,7 +65,7 @@ async def put_scram(running: Running, name: str, password: str) -> None:
     assert answer.results[0].error_code == 0, answer
 
 
-# --- what it says -----------------------------------------------------------------------------------------------------
+# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 async def test_health_readiness_and_metrics(start: Start) -> None:
@@ -112,7 +112,7 @@ async def test_a_data_directory_that_takes_nothing_is_not_ready(start: Start, mo
         assert b"cannot be written" in got.body
 
 
-# --- who is let in ----------------------------------------------------------------------------------------------------
+# --- who may come in --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "[", "127.0.0.1.evil.example:9644"])
@@ -336,7 +336,7 @@ async def test_a_body_that_is_too_large_is_refused(start: Start) -> None:
         page = await browser(running)
         head = f"POST /api/logout HTTP/1.1\r\nHost: {page.host}\r\nx-csrf-token: {headers['x-csrf-token']}\r\n"
         await page.stream.send_all(head.encode() + b"Content-Length: 4000000\r\n\r\n")
-        with contextlib.suppress(trio.BrokenResourceError):  # refused before all of it has come
+        with contextlib.suppress(trio.BrokenResourceError):  # refused before all of it was sent
             for _ in range(4000):
                 await page.stream.send_all(b"x" * 1000)
                 await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""Pages of lists are what sorting the whole list would give."""
+"""A page of a list equals the same slice of the whole sorted list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page with the metrics of all nodes, with nodes that are played."""
+"""The page with the metrics of all nodes. The test plays the other nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search of the console finds in a record, against a reading that makes objects of the whole value."""
+"""What a search of the console finds in a record, compared with a search that decodes the whole value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def path_of(steps: list[str | int]) -> str:
 
 
 def at(value: Any, steps: list[str | int]) -> list[Any]:
-    """What stands at a path, in a list; an empty one if nothing does."""
+    """The values at a path, as a list; empty if the path does not exist."""
     for step in steps:
         inside: Any = {}
         if isinstance(value, dict if isinstance(step, str) else list):

@@ -1,4 +1,5 @@
-"""What the console shows, one file for each of its views: from a request over HTTP to an answer in JSON.
+"""The views of the console, one file for each: from an HTTP request to an answer in JSON.
 
-Each function asks as the visitor (`broker.http.asking`) and answers a page: so many rows, and where the next begins.
+Each function asks on behalf of the visitor (`broker.http.asking`). It answers with a page: a limited number of rows,
+and the start of the next page.
 """

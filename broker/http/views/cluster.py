@@ -1,4 +1,4 @@
-"""The broker: what it is, where it listens, what it holds, its settings, and what its log has warned of."""
+"""The broker: its identity, listeners, contents and settings, and the warnings in its log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SOURCES = {
 
 
 async def overview(asker: Asker, broker: Broker, request: Request, started_ms: int) -> Response:
-    """What the broker is and holds. Disk and events are for who may describe the cluster."""
+    """The broker's identity and contents. Disks and events are only for visitors who may describe the cluster."""
     cluster = await asker.ask(DescribeClusterRequest())
     topics = (await asker.ask(MetadataRequest(topics=None))).topics
     groups = (await asker.ask(ListGroupsRequest())).groups
@@ -79,7 +79,7 @@ async def overview(asker: Asker, broker: Broker, request: Request, started_ms: i
 
 
 async def _of_operator(broker: Broker, dirs: list[DescribeLogDirsResult]) -> dict[str, Any]:
-    """What is for who may describe the cluster."""
+    """The part for visitors who may describe the cluster."""
     yielder = Yielder()
     logs = 0
     for each in dirs:
@@ -120,7 +120,7 @@ def kind_of(broker: Broker, topic: str) -> str:
 
 
 async def broker_settings(asker: Asker, broker: Broker, request: Request) -> Response:
-    """The broker's settings with what they mean."""
+    """The broker's settings, with their descriptions."""
     return json_answer({"settings": await settings_of(asker, RESOURCE_BROKER, str(broker.identity.node_id))})
 
 
@@ -145,6 +145,6 @@ async def settings_of(asker: Asker, kind: int, name: str) -> list[dict[str, Any]
 
 
 def must_write(broker: Broker) -> None:
-    """Raises Refused where the console only shows."""
+    """Raises Refused if the console is read-only."""
     if not broker.config["barnabas.http.console.writes"]:
-        raise Refused(403, "the console only shows: set barnabas.http.console.writes=true to let it change something")
+        raise Refused(403, "the console is read-only: set barnabas.http.console.writes=true to allow changes")

@@ -1,4 +1,4 @@
-"""What views ask of partitions: which there are, offsets by time, records, and what they take on disk."""
+"""Requests about partitions that several views make: their list, offsets by time, records, and sizes on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 EARLIEST, LATEST = -2, -1
 READ_COMMITTED = 1
 BY_NAME = 12  # the last version of Fetch that names topics
-#: Bytes of one answer, and of each partition in it; a batch that is larger comes alone.
+#: The most bytes of one answer, and of each partition in it. A larger batch comes alone.
 FETCH_BYTES, PARTITION_BYTES = 4 << 20, 512 << 10
 
 
@@ -32,7 +32,7 @@ async def partitions_of(asker: Asker, topic: str) -> list[int]:
 
 
 async def offsets(asker: Asker, topics: Mapping[str, Sequence[int]], timestamp: int) -> dict[tuple[str, int], int]:
-    """Offsets by time, of at most 500 partitions at a time; -1 where there is none. Raises Refused."""
+    """Offsets by time, asked for at most 500 partitions at a time; -1 if there is none. Raises Refused."""
     found: dict[tuple[str, int], int] = {}
     everything = [(name, index) for name, indexes in topics.items() for index in indexes]
     for start in range(0, len(everything), 500):
@@ -52,7 +52,7 @@ async def offsets(asker: Asker, topics: Mapping[str, Sequence[int]], timestamp: 
 async def fetch(
     asker: Asker, topic: str, positions: Mapping[int, int], *, committed: bool = True, wait_ms: int = 0
 ) -> dict[int, PartitionData]:
-    """One fetch of partitions of a topic. Raises Refused, but not for an offset that is out of range."""
+    """Fetch once from partitions of a topic. Raises Refused, except for an offset that is out of range."""
     wanted = [
         FetchPartition(partition=p, fetch_offset=at, partition_max_bytes=PARTITION_BYTES) for p, at in positions.items()
     ]
@@ -75,7 +75,7 @@ async def fetch(
 
 
 async def log_dirs(asker: Asker, topics: Mapping[str, Sequence[int]] | None) -> list[DescribeLogDirsResult]:
-    """What partitions take on disk, of all topics if none are named. Nothing for who may not describe the cluster."""
+    """The sizes of partitions on disk, of all topics by default. Empty if the visitor may not describe the cluster."""
     if not asker.may(DESCRIBE_CLUSTER):
         return []
     wanted = None if topics is None else [DescribableLogDirTopic(name, list(parts)) for name, parts in topics.items()]

@@ -1,4 +1,4 @@
-"""What a request over HTTP gives: numbers within bounds, texts of some length. What is none is refused by its name."""
+"""Reads the values in an HTTP request: numbers within bounds, and strings. A refusal names the wrong value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TEXT = 32_767
 
 
 def number(query: Mapping[str, str], name: str, default: int, least: int = 0, most: int = 2**63 - 1) -> int:
-    """A whole number between two bounds. Raises Refused."""
+    """An integer within bounds. Raises Refused."""
     text = query.get(name, "")
     if not text:
         return default
@@ -28,7 +28,7 @@ def number(query: Mapping[str, str], name: str, default: int, least: int = 0, mo
 
 
 def text(query: Mapping[str, str], name: str) -> str:
-    """A text that must be there. Raises Refused."""
+    """A string that must be present. Raises Refused."""
     value = query.get(name)
     if value is None or len(value) > MOST_TEXT:
         raise Refused(400, f"{name} is missing" if value is None else f"{name} is too long")
@@ -36,12 +36,12 @@ def text(query: Mapping[str, str], name: str) -> str:
 
 
 def body(request: Request, kind: type[T]) -> T:
-    """The JSON of a body. Raises Refused with what is wrong in it."""
+    """A request's body, from JSON. Raises Refused with the error in it."""
     return decoded(request.body, kind)
 
 
 def decoded(data: bytes | msgspec.Raw, kind: type[T]) -> T:
-    """The JSON of a body, or of a part of it. Raises Refused with what is wrong in it."""
+    """A body or a part of one, from JSON. Raises Refused with the error in it."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, how far they are, and moving them, with a preview before anything is changed."""
+"""Consumer groups: their members, their positions, and moving these, with a preview before the change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from barnabas.wire.records.consumer_protocol import ConsumerProtocolAssignment
 from barnabas.wire.schema import ProtocolError
 
 MOST_GROUPS = 100
-#: Partitions of one group whose lag is looked up, and members of it that are shown.
+#: The most partitions of a group whose lag is looked up, and the most members that are shown.
 MOST_PARTITIONS, MOST_MEMBERS = 2000, 500
 _BY_NAME = 9
 SORTS = ("id", "state")
@@ -46,7 +46,7 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
     )
     sort = query.get("sort", "id")
     if sort not in SORTS:
-        raise Refused(400, f"sort is one of {', '.join(SORTS)}")
+        raise Refused(400, f"sort must be one of {', '.join(SORTS)}")
 
     def order(each: ListedGroup) -> tuple[str, str]:
         return each.group_state if sort == "state" else "", each.group_id
@@ -77,7 +77,7 @@ async def _described(asker: Asker, ids: list[str]) -> list[DescribedGroup]:
 
 
 async def _lags(asker: Asker, group: str, most: int = MOST_PARTITIONS) -> list[dict[str, Any]] | None:
-    """Where a group is in each partition; None if it has too many, or the visitor may not know."""
+    """A group's position in each partition; None if it has too many, or the visitor may not see them."""
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     (found,) = (await asker.ask(asked, _BY_NAME)).groups
     if found.error_code or sum(len(topic.partitions) for topic in found.topics) > most:
@@ -89,7 +89,7 @@ async def _lags(asker: Asker, group: str, most: int = MOST_PARTITIONS) -> list[d
         ends: dict[tuple[str, int], int] = {}
         try:
             ends = await offsets(asker, {topic.name: sorted(committed)}, LATEST)
-        except Refused:  # its topic is gone, or not for the visitor
+        except Refused:  # the topic is deleted, or hidden from the visitor
             pass
         for index, part in sorted(committed.items()):
             end = ends.get((topic.name, index))
@@ -132,7 +132,7 @@ async def one(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 def _assigned(data: bytes) -> list[dict[str, Any]] | None:
-    """The partitions of a member, if it is a consumer and says so as consumers do."""
+    """The partitions of a member, if it uses the format of consumers."""
     if not data:
         return []
     try:
@@ -147,9 +147,9 @@ def _assigned(data: bytes) -> list[dict[str, Any]] | None:
 
 
 class Reset(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a group is to go on: at the beginning, the end, an offset, a time (ms), or so many records further.
+    """Where a group should continue: at the beginning, the end, an offset, a time (ms), or a number of records further.
 
-    `topic` and `partition` narrow what is moved. Without `apply` it is a preview.
+    `topic` and `partition` limit which positions move. Without `apply` this is only a preview.
     """
 
     id: str
@@ -161,7 +161,7 @@ class Reset(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def reset(asker: Asker, broker: Broker, request: Request) -> Response:
-    """Where the partitions of a group are, and where they would be, or are now. The body is a `Reset`."""
+    """Move a group, or preview it: the positions before and after. The body is a `Reset`."""
     must_write(broker)
     given = body(request, Reset)
     lags = await _lags(asker, given.id)
@@ -199,7 +199,7 @@ async def reset(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 async def _commit(asker: Asker, group: str, rows: list[dict[str, Any]]) -> None:
-    """Commit as a client that is no member: the coordinator takes it if the group has no members. Raises Refused."""
+    """Commit as a client that is not a member, which is accepted if the group has no members. Raises Refused."""
     for told in await _described(asker, [group]):
         if told.members:
             raise Refused(409, f"{group} has {len(told.members)} members: stop them, then move it")

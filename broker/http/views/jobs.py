@@ -1,7 +1,8 @@
-"""Query topics and streams: their texts, how they are, and what reads what, as a graph.
+"""Query topics and streams: their texts and states, and which job reads which topic, as a graph.
 
-A job is shown to who may describe the settings of its topic, which name its sources. What a pattern finds has names of
-its own, and an error may quote a source: these are for who may see those topics.
+Visitors who may describe the settings of a job's topic can see the job, because the settings name its sources. Topics
+that a pattern matches are only shown to visitors who may describe them. Errors may quote records, so they are only
+shown to visitors who may read the sources.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _RESOURCE_TOPIC = 2
 
 
 def _sources(broker: Broker, name: str) -> tuple[list[str], str]:
-    """What writes a topic reads: topics, and the pattern by which they were found."""
+    """What a topic's job reads: topics, and the pattern that found them."""
     query, stream = broker.queries.plans.get(name), broker.streams.plans.get(name)
     if stream is not None:
         return list(stream.sources), ""
@@ -35,7 +36,7 @@ def _sources(broker: Broker, name: str) -> tuple[list[str], str]:
 
 
 async def _described(asker: Asker, broker: Broker, names: list[str]) -> dict[str, dict[str, Any]]:
-    """Jobs by the topics that they write, of those whose settings the visitor may see."""
+    """Jobs by the topic that they write, if the visitor may see the topic's settings."""
     seen = [name for name in names if asker.may(DESCRIBE_TOPIC_CONFIGS, name)]
     resources = [DescribeConfigsResource(_RESOURCE_TOPIC, name, _KEYS) for name in seen]
     answer = await asker.ask(DescribeConfigsRequest(resources=resources))
@@ -77,7 +78,7 @@ async def _described(asker: Asker, broker: Broker, names: list[str]) -> dict[str
 
 
 async def of_topic(asker: Asker, broker: Broker, name: str) -> dict[str, Any] | None:
-    """What writes a topic, with the jobs that read it; None where the visitor may see neither."""
+    """The job that writes a topic, and the jobs that read it; None if the visitor may see none of them."""
     readers = [each for each in _all(broker) if name in _sources(broker, each)[0]][:MOST_JOBS]
     if not readers and name not in broker.queries.plans and name not in broker.streams.plans:
         return None
@@ -94,7 +95,7 @@ def _all(broker: Broker) -> list[str]:
 
 
 async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
-    """All query topics and streams, up to `MOST_JOBS`, and how old the figures are."""
+    """All query topics and streams, at most `MOST_JOBS`, and the age of the figures."""
     names = _all(broker)
     found: dict[str, dict[str, Any]] = {}
     yielder = Yielder()

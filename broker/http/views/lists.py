@@ -1,4 +1,5 @@
-"""Pages of long lists: filtered and sorted in pieces, so that a hundred thousand rows do not hold up everybody else."""
+"""Pages of long lists, filtered and sorted in small pieces, so that a hundred thousand rows do not delay other
+requests."""
 
 from __future__ import annotations
 

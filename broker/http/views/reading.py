@@ -1,11 +1,11 @@
-"""A page of records: read on from offsets or back from them, looked through in threads, until it has cost enough.
+"""A page of records, read forwards or backwards from offsets. Threads examine the batches, within a limit of cost.
 
-A page ends with as many records as are wanted, or when it has cost enough: bytes of log, records that were looked at,
-fetches. Then its cursor says where the next page goes on, also in the middle of a search. So what a search reads is
-bounded for each request, and the one who asks keeps asking.
+A page ends when it has as many records as wanted, or when it has cost enough: bytes of log, examined records, fetches.
+Its cursor then says where the next page continues, even in the middle of a search. So each request reads a bounded
+amount, and the browser asks again for more.
 
-Batches are decompressed and looked through in one of two threads, which visitors take in turn. The thread lets others
-have Python's lock every few hundred records. A batch that decompresses to more than `MOST_BATCH` is told, not shown.
+Batches are decompressed and examined in one of two threads, which visitors use in turn. Every few hundred records, a
+thread releases Python's lock. A batch that decompresses to more than `MOST_BATCH` is reported, not shown.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from barnabas.wire.batch import iter_batches, iter_records
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.fetch import PartitionData
 
-#: Partitions that one page can merge.
+#: The most partitions that one page merges.
 MOST_PARTITIONS = 300
-#: What a page may cost, and one look in a thread.
+#: The most that a page may cost, and the most for one call in a thread.
 PAGE_BYTES, PAGE_LOOKS, PAGE_FETCHES = 32 << 20, 200_000, 200
 LOOK_DECOMPRESSED, LOOK_RECORDS = 32 << 20, 50_000
-#: What is decompressed holds the lock of Python while it is copied: some 2 ms for each MiB.
+#: Copying decompressed data holds Python's lock, for about 2 ms per MiB.
 MOST_BATCH = 4 << 20
-#: Offsets of each partition that a look back from the end takes at a time, at most.
+#: The most offsets of each partition in one step backwards.
 MOST_WIDTH = 100_000
 _HEX = re.compile("[0-9a-f]{1,16}")
 
 
 class Cursor(NamedTuple):
-    """Where the next page begins and ends, by partition. `back` pages go towards the beginning.
+    """Where the next page begins and ends, by partition. `back` means towards the beginning.
 
-    As a text it is short enough for the head of a request: `b~0.1f.2a-1.0.2b`, partition, begin and end in hexadecimal.
+    Its string fits into the head of a request: `b~0.1f.2a-1.0.2b`, with partition, begin and end in hexadecimal.
     """
 
     at: dict[int, int]
@@ -56,21 +56,21 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Of a text. Raises ValueError."""
+        """The cursor in a string. Raises ValueError."""
         way, _, rest = text.partition("~")
         cursor = cls({}, {}, way == "b")
         for place in rest.split("-"):
             index, at, until = (int(number, 16) if _HEX.fullmatch(number) else -1 for number in place.split("."))
             if not (0 <= index < 2**31 and 0 <= at < 2**63 and 0 <= until < 2**63):
-                raise ValueError("a number that no partition or offset is")
+                raise ValueError("a number outside the range of partitions or offsets")
             cursor.at[index], cursor.until[index] = at, until
         if way not in ("b", "f") or len(cursor.at) > MOST_PARTITIONS:
-            raise ValueError("no way, or too many partitions")
+            raise ValueError("no direction, or too many partitions")
         return cursor
 
 
 class Row(NamedTuple):
-    """A record that is shown. The thread that finds it makes its JSON, so that the whole page takes no time."""
+    """A record to show. The thread that finds it makes its JSON, too, which spares the event loop work."""
 
     timestamp: int
     partition: int
@@ -87,7 +87,7 @@ class Look(NamedTuple):
 
 
 class Reading:
-    """One page of a topic while it is read."""
+    """One page of a topic, while it is read."""
 
     def __init__(
         self, turns: Turns, asker: Asker, topic: str, search: Search | None, limit: int, *, committed: bool
@@ -101,7 +101,7 @@ class Reading:
         return self.bytes >= PAGE_BYTES or self.looked_at >= PAGE_LOOKS or self._fetches >= PAGE_FETCHES
 
     async def on(self, cursor: Cursor) -> tuple[list[Row], Cursor | None]:
-        """Records from positions on, up to the ends that there were when it began."""
+        """Read forwards from the cursor, up to its end offsets."""
         at, until = dict(cursor.at), cursor.until
         rows: list[Row] = []
         while len(rows) < self._limit and not self._is_spent:
@@ -114,10 +114,10 @@ class Reading:
         return by_time(rows), Cursor(at, until)
 
     async def back(self, cursor: Cursor) -> tuple[list[Row], Cursor | None]:
-        """The last records before the ends, window after window towards the beginning.
+        """Read the last records before the cursor's end, window by window towards the beginning.
 
-        A window is some offsets of each partition. Where little is found in it, the next one is wider; where there is
-        more in it than one page can have, it is tried again with a narrower one.
+        A window is a range of offsets in each partition. After a window with few records, the next one is wider. A
+        window with more than fit on a page is read again, narrower.
         """
         first, end = cursor.at, dict(cursor.until)
         rows: list[Row] = []
@@ -151,10 +151,10 @@ class Reading:
         return rows
 
     async def _fetch(self, positions: dict[int, int], until: Mapping[int, int], limit: int) -> Look:
-        """One fetch, looked through. What a partition does not have any more is passed over."""
+        """Fetch once and examine the result. Offsets that were deleted are skipped."""
         self._fetches += 1
         parts = await fetch(self.asker, self.topic, positions, committed=self._committed)
-        if not parts:  # the visitor is over a quota, and has waited: once more
+        if not parts:  # the visitor was over a quota and has waited: try once more
             parts = await fetch(self.asker, self.topic, positions, committed=self._committed)
         if not parts:
             raise Refused(429, "over the quota of consumer_byte_rate: try again later")
@@ -163,17 +163,17 @@ class Reading:
         look = await self.look(parts, positions, limit, until)
         look.positions.update({p: max(start, until[p] if start < positions[p] else 0) for p, start in gone.items()})
         if not gone and not any(len(part.records or b"") for part in parts.values()):
-            look.positions.update({p: until[p] for p in positions})  # nothing that may be shown stands before the ends
+            look.positions.update({p: until[p] for p in positions})  # there is nothing to show before the ends
         return look
 
     async def _gone(self, parts: Mapping[int, PartitionData]) -> dict[int, int]:
-        """Of the partitions whose log does not have the offset, where it begins now."""
+        """For the partitions whose log no longer has the requested offset: where it begins now."""
         gone = [p for p, part in parts.items() if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
         starts = await offsets(self.asker, {self.topic: gone}, EARLIEST) if gone else {}
         return {p: starts[self.topic, p] for p in gone}
 
     async def pass_over(self, parts: Mapping[int, PartitionData], positions: dict[int, int]) -> None:
-        """Let the positions that a log does not have any more be those where it begins."""
+        """Move positions that a log no longer has to the log's beginning."""
         positions.update(await self._gone(parts))
 
     async def look(
@@ -183,7 +183,7 @@ class Reading:
         limit: int,
         until: Mapping[int, int] | None = None,
     ) -> Look:
-        """Look through what was fetched, in a thread; at most `limit` rows of each partition."""
+        """Examine fetched data in a thread, for at most `limit` rows of each partition."""
         search = self._search
         self.bytes += sum(len(part.records or b"") for part in parts.values())
         found = await self._turns.run(
@@ -200,7 +200,7 @@ def look_through(
     limit: int,
     until: Mapping[int, int],
 ) -> Look:
-    """The records that are looked for, and how far each partition was looked through. For a thread."""
+    """The records that match, and how far each partition was examined. For a thread."""
     look = Look([], dict(positions), 0)
     looked_at = decompressed = 0
     for partition, part in parts.items():
@@ -220,7 +220,7 @@ def look_through(
                             break
                         looked_at += 1
                         if not looked_at % 256:
-                            time.sleep(0)  # others have Python's lock
+                            time.sleep(0)  # release Python's lock
                         decompressed += len(record.key or b"") + len(record.value or b"")
                         position = record.offset + 1
                         if search is None or search(record):
@@ -240,7 +240,7 @@ def _row(partition: int, offset: int, timestamp: int, told: dict[str, Any]) -> R
 
 
 def _problem(partition: int, offset: int, timestamp: int, error: Exception) -> Row:
-    """A batch that cannot be shown, in the place of its records."""
+    """A row for a batch that cannot be shown."""
     told = {"partition": partition, "offset": offset, "timestamp": timestamp, "problem": str(error)[:300]}
     return _row(partition, offset, timestamp, {**told, "key": None, "value": None, "headers": [], "header_count": 0})
 
@@ -250,10 +250,10 @@ def by_time(rows: list[Row]) -> list[Row]:
 
 
 def bytes_of(part: PartitionData) -> bytes:
-    """What was fetched of a partition; it may have to come from the disk. For a thread."""
+    """The fetched bytes of a partition, which may have to be read from disk. For a thread."""
     records: Any = part.records
     if isinstance(records, bytes):
         return records
     if records is None:
         return b""
-    return bytes(records if isinstance(records, memoryview) else records.read())  # another node has sent them, or not
+    return bytes(records if isinstance(records, memoryview) else records.read())  # in memory if another node sent it

@@ -1,4 +1,4 @@
-"""The records of a topic: pages from a place on, or back from the end; one record whole; those that come, as events."""
+"""The records of a topic: pages from a position or back from the end, one whole record, and new ones as events."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from barnabas.wire.batch import iter_batches, iter_records
 from barnabas.wire.errors import KafkaError
 
 MOST_RECORDS = 200
-#: Of the events of one page that stays open: how long until it asks anew, and how much each event may have.
+#: For events: how long one answer stays open, how long a fetch waits, and the most records in each event.
 TAIL_SECONDS, TAIL_WAIT_MS, TAIL_RECORDS = 600.0, 5000, 100
 TAIL_PAUSE_SECONDS = 0.25
 
 
 class Records:
-    """The views. `Turns` are the threads that look through batches."""
+    """The views of records, with the threads that examine batches."""
 
     def __init__(self) -> None:
         self._turns = Turns(2)
@@ -76,10 +76,10 @@ class Records:
             return Cursor(at={p: at if at >= 0 else end[p] for p, at in found.items()}, until=end)
         if where == "oldest":
             return Cursor(at=first, until=end)
-        raise Refused(400, "from is newest, oldest, offset or time")
+        raise Refused(400, "from must be newest, oldest, offset or time")
 
     async def _one(self, asker: Asker, query: Mapping[str, str]) -> Any:
-        """The record with an offset. Raises Refused."""
+        """The record at an offset. Raises Refused."""
         topic, partition, offset = text(query, "name"), number(query, "partition", 0), number(query, "offset", 0)
         part = (await fetch(asker, topic, {partition: offset}, committed=False))[partition]
         client = asker.client
@@ -103,7 +103,7 @@ class Records:
         return found
 
     async def record(self, asker: Asker, request: Request) -> Response:
-        """One record, its key and value as long as a page can show. Query: name, partition, offset."""
+        """One record, with as much of its key and value as a page can show. Query: name, partition, offset."""
         found = await self._one(asker, request.query)
         return json_answer(shown(number(request.query, "partition", 0), found, whole=True))
 
@@ -115,7 +115,7 @@ class Records:
         return Response(200, value or b"", "application/octet-stream", headers)
 
     async def tail(self, asker: Asker, request: Request) -> Response:
-        """Records as they come, as server-sent events. Query: name, partition, search."""
+        """New records as server-sent events. Query: name, partition, search."""
         topic, search = text(request.query, "name"), _search(request.query)
         cursor = await self._begin(asker, topic, {**request.query, "from": "newest"})
         positions = dict(cursor.until)
@@ -123,7 +123,7 @@ class Records:
         return Response(200, self._events(reading, positions), "text/event-stream", [("Cache-Control", "no-store")])
 
     async def _events(self, reading: Reading, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
-        """Up to `TAIL_RECORDS` in each event, and some events a second: of what comes faster, the newest."""
+        """A few events each second with up to `TAIL_RECORDS` records each. If more arrive, only the newest are sent."""
         yield b"retry: 2000\n\n"
         until = trio.current_time() + TAIL_SECONDS
         while trio.current_time() < until:
@@ -163,4 +163,4 @@ def _cursor(query: Mapping[str, str]) -> Cursor | None:
     try:
         return Cursor.parse(given)
     except ValueError:
-        raise Refused(400, "the cursor is not one of these pages") from None
+        raise Refused(400, "the cursor is not valid") from None

@@ -1,11 +1,11 @@
-"""What a record is searched for: a text in its key, value or headers, or a path into a value that is JSON.
+"""Searches in records: for a text in the key, value or headers, or for a path in a value that is JSON.
 
-    order-17               the text, small and capital letters alike
-    $.customer.id = 42     a JSON path with a comparison: = != < <= > >=, ~ for "has this text in it"
-    $.items[0].sku         the path is there
+    order-17               the text, in upper or lower case
+    $.customer.id = 42     a JSON path with a comparison: = != < <= > >=, or ~ for "contains this text"
+    $.items[0].sku         the path exists
 
-Nothing of it is run, and no pattern can take long: a text is found in time that grows with the value, and a path is
-followed by skipping over the value, without making objects of it. A value above `MOST_JSON` bytes is not looked into.
+A search is no program and no regular expression, so it cannot run for long. The time for a text grows with the value's
+length. A path is followed without decoding the rest of the value. Values above `MOST_JSON` bytes are not searched.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 }
 _COMPARISON = re.compile(r"\s*(!=|<=|>=|=|<|>|~)\s*(.*)$", re.DOTALL)
 
-#: Whether a record is looked for.
+#: Whether a record matches.
 Search = Callable[[Record], bool]
 Step = str | int
 
 
 class WrongSearch(ValueError):
-    """What is no search; the message says where it goes wrong."""
+    """The text is not a search. The message says where it is wrong."""
 
 
 def search_of(text: str) -> Search | None:
-    """The search that a text is; None if it is empty. Raises WrongSearch."""
+    """The search for a text; None if the text is empty. Raises WrongSearch."""
     text = text.strip()
     if len(text) > MOST_SEARCH:
         raise WrongSearch(f"a search has at most {MOST_SEARCH} characters")
@@ -75,7 +75,7 @@ def _path_search(text: str) -> Search:
         return lambda record: _at(record.value, steps) is not None
     comparison = _COMPARISON.match(rest)
     if comparison is None:
-        raise WrongSearch(f"expected = != < <= > >= or ~ at character {at + 1}, behind {text[:at]}")
+        raise WrongSearch(f"expected = != < <= > >= or ~ at character {at + 1}, after {text[:at]}")
     holds = _holds(comparison[1], comparison[2].strip())
 
     def compares(record: Record) -> bool:
@@ -89,13 +89,13 @@ def _unquoted(text: str) -> str:
     try:
         return msgspec.json.decode(f'"{text}"', type=str)
     except msgspec.DecodeError:
-        raise WrongSearch(f"{text} is no text of JSON") from None
+        raise WrongSearch(f"{text} is not a valid JSON string") from None
 
 
 def _holds(sign: str, given: str) -> Callable[[bytes], bool]:
-    """Whether a value, as JSON, compares so with what is given: a number, a text with or without quotes, or another."""
+    """A test that compares a JSON value with a number, a string with or without quotes, true, false or null."""
     if not given:
-        raise WrongSearch(f"expected a value behind {sign}")
+        raise WrongSearch(f"expected a value after {sign}")
     try:
         wanted = msgspec.json.decode(given)
     except (msgspec.DecodeError, RecursionError):
@@ -120,13 +120,13 @@ def _holds(sign: str, given: str) -> Callable[[bytes], bool]:
 
 
 def _kind(value: object) -> type:
-    """The type of a value as JSON has them: there is one of numbers, and true is none."""
+    """The type of a JSON value: all numbers have one type, and true is not a number."""
     return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
 @lru_cache(maxsize=256)
 def _field_decoder(name: str) -> msgspec.json.Decoder[Any]:
-    """Reads one field of an object, and skips the others, where a field may have such a name."""
+    """A decoder for one field of an object, which skips the others. Not for names that `_NO_FIELD` matches."""
     kind = msgspec.defstruct("Field", [("field", msgspec.Raw, msgspec.field(default=msgspec.Raw(), name=name))])
     return msgspec.json.Decoder(kind)
 
@@ -137,14 +137,14 @@ _NO_FIELD = re.compile(r'[\\"\x00-\x1f]')
 
 @lru_cache(maxsize=256)
 def _element_decoder(index: int) -> msgspec.json.Decoder[Any]:
-    """Reads one element of a list, and skips what follows it."""
+    """A decoder for one element of a list, which skips the rest."""
     fields = [(f"f{at}", msgspec.Raw, msgspec.field(default=msgspec.Raw())) for at in range(index)]
     last = ("field", msgspec.Raw, msgspec.field(default=msgspec.Raw()))
     return msgspec.json.Decoder(msgspec.defstruct("Elements", [*fields, last], array_like=True))
 
 
 def _at(value: bytes | None, steps: Sequence[Step]) -> memoryview | None:
-    """What stands at a path of a value in JSON, as JSON; None if nothing does."""
+    """The JSON at a path in a JSON value; None if the path does not exist."""
     if not value or len(value) > MOST_JSON:
         return None
     found: Any = value

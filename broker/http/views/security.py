@@ -1,4 +1,4 @@
-"""Transactions, users and ACLs, as their APIs describe them."""
+"""Transactions, users and ACLs, as Kafka's APIs describe them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserS
 from barnabas.wire.messages.list_transactions import ListTransactionsRequest, TransactionState
 
 MOST_ROWS = 200
-_ANY = 1  # resource type and operation, in a filter
+_ANY = 1  # resource type and operation in a filter
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 

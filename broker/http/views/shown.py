@@ -1,4 +1,4 @@
-"""A record as the page shows it: texts are cut, and bytes that are no text are hexadecimal digits."""
+"""A record in the form that the page shows: long values are cut, and binary data is shown in hexadecimal."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from barnabas.wire.batch import Record
 
-#: Bytes of a key, a value and a header's value in a list of records, and headers of a record.
+#: The most bytes of a key, a value and a header's value in a list of records, and the most headers.
 MOST_KEY, MOST_VALUE, MOST_HEADER, MOST_HEADERS = 512, 2048, 128, 10
-#: Bytes of each where one record is shown alone; of more there is only the download.
+#: The most bytes of each for a single record. Longer values can only be downloaded.
 MOST_WHOLE, MOST_WHOLE_HEADER, MOST_WHOLE_HEADERS = 256 << 10, 1024, 500
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
@@ -33,7 +33,7 @@ def shown(partition: int, record: Record, *, whole: bool = False) -> dict[str, A
 
 
 def data(value: bytes | None, most: int) -> dict[str, Any] | None:
-    """Bytes as a text where they are one, else as hexadecimal digits; `cut` if there are more than are shown."""
+    """Bytes as text if they are printable UTF-8, otherwise in hexadecimal; `cut` if not all of them are shown."""
     if value is None:
         return None
     first, size = value[:most], len(value)

@@ -1,4 +1,4 @@
-"""Changes of topics, where the console may make any: a record, a new topic, other settings, and its end."""
+"""Changes of topics, if the console may make any: produce a record, create a topic, change settings, delete a topic."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from barnabas.wire.messages.incremental_alter_configs import (
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 MOST_HEADERS_BYTES, MOST_SETTINGS = 64 << 10, 200
-#: The hash of a longer key takes more than a millisecond: a thread works it out.
+#: The hash of a longer key takes more than a millisecond, so it is computed in a thread.
 MOST_KEY_AT_ONCE = 4 << 10
 SET, DELETE = 0, 1
 _BY_NAME = 12  # the last version of Produce that names topics
 
 
 class NewRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A record to produce. Key and value are texts, or null; without a partition, one is chosen as by a client.
+    """A record to produce. Key and value are strings or null. Without a partition, one is chosen as clients do.
 
-    `headers` are a list of pairs, which is read when it is known to be short.
+    `headers` is a list of pairs. It is decoded after a check of its size.
     """
 
     topic: str
@@ -52,7 +52,7 @@ async def produce(asker: Asker, broker: Broker, request: Request) -> Response:
         number = broker.clock.wall_ms() if key is None else await _hash(key)
         partition = parts[number % len(parts)]
     if len(memoryview(given.headers)) > MOST_HEADERS_BYTES:
-        raise Refused(400, f"the headers: at most {MOST_HEADERS_BYTES:,} bytes can be produced here")
+        raise Refused(400, f"the headers are too long: at most {MOST_HEADERS_BYTES:,} bytes")
     headers = tuple((name, value.encode()) for name, value in decoded(given.headers, list[tuple[str, str]]))
     value = None if given.value is None else given.value.encode()
     batch = build_batch([Record(key, value, broker.clock.wall_ms(), headers)])
@@ -66,12 +66,12 @@ async def produce(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 async def _hash(key: bytes) -> int:
-    """Which of a topic's partitions a key belongs to, before it is divided by their number."""
+    """The hash of a key that chooses its partition, before the modulo."""
     return murmur2(key) if len(key) <= MOST_KEY_AT_ONCE else await trio.to_thread.run_sync(murmur2, key)
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """A topic to make; without a number of partitions, it has as many as the broker's setting says."""
+    """A topic to create. Without a number of partitions, the broker's default applies."""
 
     name: str
     partitions: int = -1
@@ -79,7 +79,7 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def create(asker: Asker, broker: Broker, request: Request) -> Response:
-    """Make a topic; with `barnabas.query` among its settings, a query topic. The body is a `NewTopic`."""
+    """Create a topic, or a query topic if `barnabas.query` is among its settings. The body is a `NewTopic`."""
     must_write(broker)
     given = body(request, NewTopic)
     configs = [CreatableTopicConfig(name=name, value=value) for name, value in given.settings.items()]
@@ -92,7 +92,7 @@ async def create(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 class NewSettings(msgspec.Struct, forbid_unknown_fields=True):
-    """Settings of a topic to change; null takes one back to its default."""
+    """Settings of a topic to change. Null resets a setting to its default."""
 
     name: str
     settings: dict[str, str | None]
@@ -113,7 +113,7 @@ async def alter(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 class Named(msgspec.Struct, forbid_unknown_fields=True):
-    """A topic by its name."""
+    """The name of a topic."""
 
     name: str
 

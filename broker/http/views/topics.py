@@ -1,7 +1,7 @@
-"""Topics: a list that is filtered and sorted here, as there may be ten thousand; and one topic from all its sides.
+"""Topics: a list that is filtered and sorted here, as there may be ten thousand, and all details of one topic.
 
-A page of the list asks about its own topics only. A sort by what stands in the logs has to ask about all of them: up to
-`MOST_SORTED` partitions, in pieces.
+A page of the list asks only about its own topics. To sort by size or number of records, all topics have to be asked
+about: up to `MOST_SORTED` partitions, in pieces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BY_NAME = 9  # the last version of OffsetFetch that names topics
 
 
 class Sizes(msgspec.Struct):
-    """What a topic holds. None for what the visitor may not know."""
+    """The contents of a topic. None stands for what the visitor may not know."""
 
     records: int | None = None
     bytes: int | None = None
@@ -45,7 +45,7 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
     limit, start = number(query, "limit", 50, 1, MOST_TOPICS), number(query, "start", 0)
     wanted, kind, sort = query.get("filter", "").lower(), query.get("kind", ""), query.get("sort", "name")
     if sort not in SORTS:
-        raise Refused(400, f"sort is one of {', '.join(SORTS)}")
+        raise Refused(400, f"sort must be one of {', '.join(SORTS)}")
     answer = await asker.ask(MetadataRequest(topics=None))
     has_internal = query.get("internal") == "true"
     known = await those(answer.topics, lambda topic: has_internal or not topic.is_internal)
@@ -86,7 +86,7 @@ async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 async def _sizes(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[str, Sizes]:
-    """What topics hold, asked for in pieces: others have their turn in between."""
+    """The contents of topics, asked for in pieces, so that other requests have their turn in between."""
     found: dict[str, Sizes] = {}
     for start in range(0, len(topics), TOPICS_IN_A_PIECE):
         found |= await _sizes_of_few(asker, topics[start : start + TOPICS_IN_A_PIECE])
@@ -106,7 +106,7 @@ async def _sizes_of_few(asker: Asker, topics: list[MetadataResponseTopic]) -> di
                 if topic.name in found:
                     size = sum(part.partition_size for part in topic.partitions)
                     found[topic.name].bytes = (found[topic.name].bytes or 0) + size
-    except Refused:  # a topic was deleted meanwhile, or a log or node is away: the page says that it does not know
+    except Refused:  # a topic was deleted, or a log or node is not available: the page shows that the value is unknown
         pass
     return found
 
@@ -124,7 +124,7 @@ async def _retention(asker: Asker, topics: list[MetadataResponseTopic]) -> dict[
 
 
 async def one(asker: Asker, broker: Broker, request: Request) -> Response:
-    """A topic, a page of its partitions, and what writes it. Query: name, start."""
+    """A topic, a page of its partitions, and the job that writes it. Query: name, start."""
     name, start = text(request.query, "name"), number(request.query, "start", 0)
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     (topic,) = (await asker.ask(asked)).topics
@@ -162,12 +162,12 @@ async def one(asker: Asker, broker: Broker, request: Request) -> Response:
 
 
 async def settings(asker: Asker, broker: Broker, request: Request) -> Response:
-    """A topic's settings with what they mean. Query: name."""
+    """A topic's settings, with their descriptions. Query: name."""
     return json_answer({"settings": await settings_of(asker, RESOURCE_TOPIC, text(request.query, "name"))})
 
 
 async def groups(asker: Asker, broker: Broker, request: Request) -> Response:
-    """Groups that have committed offsets of a topic: a page looks at `MOST_GROUPS` groups. Query: name, start."""
+    """Groups that have committed offsets of a topic. A page examines `MOST_GROUPS` groups. Query: name, start."""
     name, start = text(request.query, "name"), number(request.query, "start", 0)
     parts = (await partitions_of(asker, name))[:MOST_PARTITIONS]
     ends = await offsets(asker, {name: parts}, LATEST)

@@ -1,4 +1,4 @@
-"""What a running broker tells of itself, read as Prometheus reads it."""
+"""The metrics of a running broker, read as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_records_bytes_and_requests_are_counted(start: Start) -> None:
         prefix = "kafka_server_brokertopicmetrics_"
         assert found.of(prefix + "messagesin_total", topic="a") == 12
         assert found.of(prefix + "messagesin_total", topic="b") == 3
-        assert found.of(prefix + "messagesin_total", topic="") >= 15  # and those of the broker's own topics
+        assert found.of(prefix + "messagesin_total", topic="") >= 15  # and records of the broker's own topics
         assert found.of(prefix + "bytesin_total", topic="a") == 4 * len(data) == sent
         assert found.of(prefix + "bytesout_total", topic="a") == sent
         assert found.of(prefix + "bytesout_total", topic="") == sent
@@ -156,7 +156,7 @@ async def test_a_topic_that_is_gone_has_no_series_and_stays_in_the_total(start: 
         after = await told(running.node)
         name = "kafka_server_brokertopicmetrics_messagesin_total"
         assert before.of(name, topic="a") == 2
-        assert after.of(name, topic="a") in (1, 3)  # a counter that begins anew, or goes on
+        assert after.of(name, topic="a") in (1, 3)  # the counter starts again, or continues
         assert after.of(name, topic="") >= 3
         out = "kafka_server_brokertopicmetrics_bytesout_total"
         assert after.of(out, topic="") == before.of(out, topic="")
@@ -248,7 +248,7 @@ async def test_an_offline_partition_is_told(start: Start) -> None:
         running.node.vnodes["a", 0].fail("flush", OSError(5, "broken"))
         found = await told(running.node)
         assert found.of("kafka_controller_kafkacontroller_offlinepartitionscount") == 1
-        assert found.of("kafka_log_log_size", topic="a", partition="0") > 0  # its files are there still
+        assert found.of("kafka_log_log_size", topic="a", partition="0") > 0  # its files are still there
         assert found.of("kafka_log_log_logendoffset", topic="a", partition="0") is None
         events = {each["event"] for each in found.labels("barnabas_log_events_total")}
         assert "partition.offline" in events

@@ -1,4 +1,4 @@
-"""Histograms, quantiles, and how old the first unread record of a partition is."""
+"""Histograms, quantiles, and the age of the first unread record of a partition."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_two_histograms_added_are_one_of_all_values() -> None:
 def test_the_age_of_a_record_lies_between_the_notes_around_it(
     steps: list[tuple[float, int]], data: st.DataObject
 ) -> None:
-    """Written at a steady rate between two notes, as far as the notes know; never younger, nor older, than possible."""
+    """Between two notes, a steady rate is assumed. The age is never below or above what is possible."""
     ends, written = Ends(), []  # when the log had how many records
     now, end = 0.0, 0
     for seconds, records in steps:
@@ -69,7 +69,7 @@ def test_the_age_of_a_record_lies_between_the_notes_around_it(
         assert age == 0
         return
     at = bisect_right([each[1] for each in written], offset)
-    by = written[at][0]  # it was there by then
+    by = written[at][0]  # it was written at the latest then
     assert age <= now - written[0][0] + 1e-9
     if len(steps) < MOST_NOTES // 2 and at > 0:
         idle = [when for when, last in written[:at] if last <= offset]

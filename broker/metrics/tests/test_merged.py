@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_fam
 
 from barnabas.broker.metrics.merged import merged
 
-FORMATS = {
+FORMATS: dict[str, tuple[Any, Any]] = {
     "text": (plain.generate_latest, plain_families),
     "openmetrics": (openmetrics.generate_latest, openmetrics_families),
 }

@@ -1,4 +1,4 @@
-"""Requests as they come: what a watcher sees, and what it costs when nobody looks, or somebody is slow."""
+"""Requests as they arrive: what a watcher sees, and what this costs without watchers, or with a slow one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def counts(running: Running) -> RequestCounts:
 
 
 class Seen:
-    """What one watcher is told."""
+    """What one watcher gets."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ async def test_requests_and_answers(start: Start) -> None:
         await commit(client, "g", "a", 1)
         await client.send_bytes(frame_of(produce_request("b", batch_of(b"z"), acks=0), 9))
         await describe_log_dirs(running, client)
-        await until(lambda: bool(seen.of("DescribeLogDirs")))  # which a thread encodes
+        await until(lambda: bool(seen.of("DescribeLogDirs")))  # its answer is encoded in a thread
         first, second, third, last = seen.of("Produce")
         assert (first["topics"], first["client"], first["principal"]) == (["a"], "test", "User:ANONYMOUS")
         assert first["ms"] > 0

@@ -1,4 +1,4 @@
-"""What an untrusted writer may put into a topic, and what becomes of it."""
+"""The messages that an untrusted writer may put into a topic, and their effect."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_names_are_quoted() -> None:
 )
 def test_a_value_that_is_none_of_its_column_is_refused(kind: str, value: Any) -> None:
     charset = "utf8mb4" if kind == "varchar" else "binary"
-    with pytest.raises(BadMessageError, match="is no value of v"):
+    with pytest.raises(BadMessageError, match="is not a value of v"):
         literals_of({"v": value}, [column("v", kind, charset)], "d.t")
 
 

@@ -1,4 +1,4 @@
-"""Binary JSON: bytes made to MySQL's description, a round trip of any document, and bytes that lie."""
+"""Binary JSON: bytes made from MySQL's description, a round trip of any document, and false bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and literals, compared with other ways to write them; and bytes that lie."""
+"""Values and literals, compared with other ways to write them; and false bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables are copied, whatever they are called now."""
+"""Which tables are copied, after any renames."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_each_table_is_copied_once(names: set[str], steps: list[tuple[str,
         copied = after(one)
 
     def forget() -> None:
-        """The copy of a table that is gone no longer counts."""
+        """Forget the copy of a table that does not exist any more."""
         nonlocal copied
         table = copied.table
         if table not in source and copied.has_part(key(table)) and copied.after is None:
@@ -163,5 +163,5 @@ async def test_what_is_copied_in_part_begins_anew_under_another_name() -> None:
 
 async def test_a_table_takes_the_name_of_one_that_is_copied_in_part() -> None:
     made = maker(Copied(database="d", table="m", begun=True, after=("1",)))
-    with pytest.raises(RefusedError, match="begin anew"):
+    with pytest.raises(RefusedError, match="start again"):
         run(made, "RENAME TABLE m TO t, a TO m")

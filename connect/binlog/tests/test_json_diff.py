@@ -1,4 +1,4 @@
-"""MySQL's partial updates of JSON: bytes made to MySQL's description, compared with a model; and changes that lie."""
+"""MySQL's partial updates of JSON: bytes made from MySQL's description, compared with a model; and false changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is collected for a group, and when its position is written."""
+"""The messages that are collected for a group, and the time at which its position is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that are not shown."""
+"""Columns that are left out or masked."""
 
 from __future__ import annotations
 

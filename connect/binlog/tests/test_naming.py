@@ -36,7 +36,7 @@ def test_two_tables_never_share_a_topic() -> None:
     ("per", "prefix"), [("table", "barnabas"), ("server", "barnabas.connect"), ("server", "barnabas.connect.status")]
 )
 def test_no_table_has_the_topic_of_the_positions(per: str, prefix: str) -> None:
-    with pytest.raises(NameClashError, match="which has what subscriptions say of themselves: choose another --prefix"):
+    with pytest.raises(NameClashError, match="which has the status of subscriptions: choose another --prefix"):
         Topics(per, prefix).of("shop", "connect")
 
 

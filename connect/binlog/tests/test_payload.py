@@ -1,4 +1,4 @@
-"""MySQL's compressed transactions: made to its documentation, round trips, and bytes that lie."""
+"""MySQL's compressed transactions: made from its documentation, round trips, and false bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker may answer while a chunk is written, and the consequences."""
+"""The answers that a broker may give while a chunk is written, and their effects."""
 
 from __future__ import annotations
 

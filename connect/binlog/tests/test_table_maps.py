@@ -1,6 +1,6 @@
 """Table maps made like a server's: each column's place in their lists, and the resulting values.
 
-MariaDB's lists differ from MySQL's. The latter are made here to MySQL's sources, as no such server is at hand.
+MariaDB's lists differ from MySQL's. MySQL's are made here from its sources, as the tests have no such server.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Kind(NamedTuple):
     row: bytes = b""
     value: object = None
     unsigned: object = None  # the value if it is unsigned; then the column is in the list of signedness
-    width: int = 0  # of a text: the bytes of its length; the column is then in the list of collations
-    members: int = 0  # of ENUM and SET: the list that has them
+    width: int = 0  # for a text, the bytes of its length; the column is then in the list of collations
+    members: int = 0  # for ENUM and SET, the list that has them
 
 
 NUMBERS = [
