@@ -75,8 +75,9 @@ NODES_TESTS := $(addprefix compat_tests/,kcat kafka_python aiokafka confluent ka
 test-nodes: $(VENV)/.test tools $(VENV)/.archive
 	BARNABAS_TEST_PROCESSES=3 $(BIN)/pytest -m "$(MARKS)" $(PARALLEL) $(NODES_TESTS)
 
+# This lane writes to a disk. The other lanes write to memory if enough is free (conftest.py).
 test-slow: $(VENV)/.test tools $(VENV)/.archive
-	$(BIN)/pytest -m "" --hypothesis-profile full
+	PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(BIN)/pytest -m "" --hypothesis-profile full
 
 # What the lock hides: does the next release of a library shut a private door (docs/decisions/0020-private-doors.md)?
 NEWEST := build/newest

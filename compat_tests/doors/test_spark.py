@@ -36,6 +36,7 @@ def init(spark):
 """
 
 
+@pytest.mark.long
 def test_a_query_is_refused_in_one_line_or_runs_the_slower_way(tmp_path: Path) -> None:
     (tmp_path / "shut.py").write_text(SHUT)
     settings = {
