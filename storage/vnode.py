@@ -204,6 +204,10 @@ class Vnode(Protocol):
         """Why the vnode is offline, or None."""
 
     @property
+    def recovery_point(self) -> int:
+        """Everything below this offset is on disk."""
+
+    @property
     def loaded(self) -> bool:
         """Whether the log was loaded since the start; if not, the first call that needs it loads it."""
 

@@ -386,9 +386,12 @@ class Producing:
         return ProduceResponse(responses=self.topics, node_endpoints=[NodeEndpoint(*node) for node in found])
 
     def settle(self) -> None:
-        """Consumers see every batch, except those of a failed partition, which get its error."""
-        for vnode, _, answers, at in self.waits:
-            if vnode.error is not None:
+        """Consumers see every batch, except those of a failed partition, which get its error.
+
+        A batch that was on disk before another node took the partition is acknowledged: its record is in the log.
+        """
+        for vnode, end, answers, at in self.waits:
+            if vnode.error is not None and vnode.recovery_point < end:
                 answers[at] = self._failure(
                     answers[at].index, self._parts.partitions.gone(vnode) or vnode.error, vnode.topic
                 )
