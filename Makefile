@@ -67,14 +67,17 @@ MARKS ?= not slow and not long
 test: $(VENV)/.test tools $(VENV)/.archive
 	$(BIN)/pytest -m "$(MARKS)" $(PARALLEL)
 
-# Brokers of three nodes instead of one, for the tests to which that makes no difference: all clients, and what is killed.
+# Brokers of three nodes instead of one, for every folder whose tests start a broker: all but sanitize and site. A test that
+# presupposes one node has the mark `one_node` with the reason.
 NODES_TESTS := $(addprefix compat_tests/,kcat kafka_python aiokafka confluent kafkajs java admin transactions crash compaction \
-	security acls fetching quotas pipelining hoarders lies monitoring cli)
+	security acls fetching quotas pipelining hoarders lies monitoring cli nodes query_topics streams console examples ecosystem \
+	offsets history binlog doors damage fuzz kafka_directory upgrade packaging docs kafka_python_suite)
 test-nodes: $(VENV)/.test tools $(VENV)/.archive
 	BARNABAS_TEST_PROCESSES=3 $(BIN)/pytest -m "$(MARKS)" $(PARALLEL) $(NODES_TESTS)
 
+# This lane writes to a disk. The other lanes write to memory if enough is free (conftest.py).
 test-slow: $(VENV)/.test tools $(VENV)/.archive
-	$(BIN)/pytest -m "" --hypothesis-profile full
+	PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(BIN)/pytest -m "" --hypothesis-profile full
 
 # What the lock hides: does the next release of a library shut a private door (docs/decisions/0020-private-doors.md)?
 NEWEST := build/newest

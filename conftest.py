@@ -7,7 +7,9 @@ Property tests that take long have fewer examples by default; `--hypothesis-prof
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,25 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Spark's JVMs of the tests end soon: code compiled quickly takes less of the CPU than code compiled well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+#: A file system in memory. Tests write to it if this many bytes are free, both there and in the machine's memory.
+MEMORY, ROOM = Path("/dev/shm"), 8 << 30
+
+
+def has_room() -> bool:
+    """Whether that file system is there with enough free bytes, and allows running programs from it."""
+    try:
+        _, _, after = Path("/proc/meminfo").read_text().partition("MemAvailable:")
+        free = min(int(after.split()[0]) << 10, shutil.disk_usage(MEMORY).free)
+        return free >= ROOM and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+    except (OSError, IndexError):  # not Linux
+        return False
+
+
+# Tests sync files more than 100,000 times, and none needs a disk for it: a power loss is simulated, and the files of a
+# killed process stay. `make test-slow` sets the variable, so that lane runs all tests on a disk.
+if "PYTEST_DEBUG_TEMPROOT" not in os.environ and has_room():
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 
 
 #: Folders whose files share a broker with its driver, or a server: one process of pytest has all of their tests.

@@ -8,8 +8,6 @@ other work on the machine can only make a round slower.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 
 import pyarrow as pa
@@ -18,7 +16,7 @@ from barnabas.streams.encode import batches, encode
 from barnabas.streams.encode.batches import Backend
 from barnabas.streams.encode.python import writer_in_python
 from barnabas.wire.compression import CompressionType
-from barnabas.wire.table import table
+from bench.readings import options, show
 
 ROWS = 16_384
 
@@ -52,11 +50,7 @@ def rate(rows: pa.RecordBatch, records: int, rounds: int, max_bytes: int, codec:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
-    args = parser.parse_args()
+    args = options(__doc__, records=1_000_000, rounds=5).parse_args()
     backends: dict[str, Backend] = {"python": writer_in_python}
     try:
         from barnabas.streams.encode.native import writer_in_c
@@ -64,7 +58,7 @@ def main() -> None:
         print("The encoder in C is not built.")
     else:
         backends["native"] = writer_in_c
-    figures = []
+    figures: list[dict[str, object]] = []
     for value, codec, size in (
         (100, CompressionType.NONE, 16 << 10),
         (100, CompressionType.NONE, 1 << 20),
@@ -85,10 +79,7 @@ def main() -> None:
                     "M records/s": found / 1e6,
                 }
             )
-    print(table(list(figures[0]), [[f"{v:.2f}" if isinstance(v, float) else v for v in f.values()] for f in figures]))
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(figures, file, indent=1)
+    show(figures, args.json)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def one_broker(name: str, policy: str, rows: list[str], folder: Path, inputs: Pa
 
 
 def stop(running: Running) -> None:
-    """Stop a broker. If that takes too long, the broker is killed and the run goes on."""
+    """Stop a broker. If that takes too long, the broker is killed and the run continues."""
     try:
         running.server.stop()
     except AssertionError as error:

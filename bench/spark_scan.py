@@ -12,8 +12,6 @@ slower.
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
 import sys
@@ -33,9 +31,9 @@ from barnabas.storage.files import FileCache
 from barnabas.storage.io import Io
 from barnabas.storage.local_vnode import LocalVnode
 from barnabas.streams import register
-from barnabas.wire.batch import Record, build_batch
+from barnabas.wire.batch import build_batch
 from barnabas.wire.compression import CompressionType
-from barnabas.wire.table import table
+from bench.readings import READING_BYTES, options, readings, show
 from bench.servers import BenchKafka
 from bench.spark_kafka import connector
 from bench.spark_kafka import fill as fill_kafka
@@ -66,22 +64,9 @@ def fill(path: Path, records: int, codec: int) -> int:
 
 def batches_of(records: int, codec: int) -> tuple[list[bytes], int, int]:
     """Different batches, the number of records in each, and the number of batches for each partition."""
-    each = BATCH_BYTES // 180
-    return [_batch(number, each, codec) for number in range(DISTINCT_BATCHES)], each, -(-records // (each * PARTITIONS))
-
-
-def _batch(number: int, each: int, codec: int) -> bytes:
-    first = number * each
-    records = [
-        Record(
-            b"%08d" % (n % 1000),
-            b'{"device":"sensor-%06d","seq":%d,"temp":%.3f,"note":"%s"}'
-            % (n % 1000, n, n % 400 / 10, b"x" * (100 - len(str(n)))),
-            1_700_000_000_000 + n,
-        )
-        for n in range(first, first + each)
-    ]
-    return build_batch(records, compression=codec)
+    each = BATCH_BYTES // READING_BYTES
+    batches = [build_batch(readings(number * each, each), compression=codec) for number in range(DISTINCT_BATCHES)]
+    return batches, each, -(-records // (each * PARTITIONS))
 
 
 def session(jars: Sequence[str] = ()) -> SparkSession:
@@ -177,11 +162,8 @@ def start_kafka(folder: Path, records: int, codec: int) -> tuple[ApacheKafka | N
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=6_000_000)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser = options(__doc__, records=6_000_000, rounds=4)
     parser.add_argument("--codec", choices=[codec.name.lower() for codec in CompressionType], default="none")
-    parser.add_argument("--json", metavar="FILE", help="write the figures to a file, too")
     args = parser.parse_args()
     codec = CompressionType[args.codec.upper()]
     with tempfile.TemporaryDirectory() as folder:
@@ -201,13 +183,11 @@ def main() -> None:
         finally:
             if kafka is not None:
                 kafka.stop()
-    figures = [
+    figures: list[dict[str, object]] = [
         {"read": name, "source": source, "rows": count, "M rows/s": round(count / took / 1e6, 2)}
         for (source, name), took in best.items()
     ]
-    print(table(list(figures[0]), [list(figure.values()) for figure in figures]))
-    if args.json:
-        Path(args.json).write_text(json.dumps(figures, indent=1))
+    show(figures, args.json)
 
 
 if __name__ == "__main__":

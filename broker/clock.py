@@ -25,7 +25,7 @@ class Clock:
 
 
 class Jumps:
-    """Finds out when somebody has set the clock: `since_last()` says by how much."""
+    """Finds out when the clock was set: `since_last()` says by how much."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The tables in the docs that come from the code: `python -m barnabas.broker.doc_tables` writes them anew.
+"""The tables in the docs that come from the code: `python -m barnabas.broker.doc_tables` writes them again.
 
 The registry gives the APIs in docs/reference/apis.md, `broker.security.table` the rights in docs/security.md, and the
 tables of `broker.settings.config` the keys in docs/configuration.md. `compat_tests/site/tables.py` makes the tables of
@@ -94,7 +94,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def renewed(name: str, text: str) -> str:
-    """A document in which one table, between its markers, is made anew."""
+    """A document in which one table, between its markers, is replaced."""
     return put(name, TABLES[name][1](), text)
 
 

@@ -54,7 +54,7 @@ class EventLog:
         return found
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Log details for somebody who searches for a cause."""
+        """Log details, for finding a cause."""
         self.write("debug", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
@@ -62,7 +62,7 @@ class EventLog:
         self.write("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Log something that the operator should look at."""
+        """Log something that the operator should check."""
         self.write("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:

@@ -86,7 +86,7 @@ def serve(
         if config.unknown:
             log.warning("config.unknown", keys=",".join(config.unknown), effect="ignored")
         if config.unused():
-            log.info("config.unused", keys=",".join(config.unused()), effect="none here")
+            log.info("config.unused", keys=",".join(config.unused()), effect="none")
         ready = Path(ready_file) if ready_file else None
         count = processes or len(os.sched_getaffinity(0))
         if count > 1:

@@ -229,14 +229,17 @@ class Node:
         await self._read_metadata()
         here = self.identity.node_id
         nodes = range(here, here + 1) if together is None else together.membership.ids
-        if nodes[0] == here and (together is None or together.membership.is_beginning):
+        is_beginning = together is None or (together.membership.owns and together.membership.is_beginning)
+        if nodes[0] == here and is_beginning:
             await spread(self.metadata, nodes, self.flusher, self.log)
+        if together is not None and is_beginning:
+            await self.topics.sweep()  # so that no folder of a removed topic is taken for a copied one
         if together is not None and together.membership.owns:
             self._let_nodes_ask(together, nursery)
         await self.data_dir.load(
             self._loading_progress,
             config_of=self._log_configs(),
-            keys=None if together is None else list(together.led(self.metadata)),
+            keys=None if together is None else await together.to_load(self.metadata, self.data_dir, is_beginning),
         )
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
         self.metadata.tell_all()
@@ -467,7 +470,7 @@ class Node:
             "clock.jumped",
             seconds=round(jump_ms / 1000),
             effect="records get their timestamps from the clock, and retention.ms counts by it",
-            action="retention waits for one check" if jump_ms > 0 else "none",
+            action="retention skips one check" if jump_ms > 0 else "none",
         )
 
     async def _retention(self) -> None:

@@ -1,4 +1,4 @@
-"""The nodes of the cluster, and the addresses that clients are told. These depend on the listener that a client uses.
+"""The nodes of the cluster, and the addresses that clients get. These depend on the listener that a client uses.
 
 This node is always in the list. The others are registered in the metadata log (KIP-631). A client is told of a node
 only if that node has a listener of the same name.

@@ -126,12 +126,12 @@ def set_topic_config(cluster: Cluster, name: str, configs: Mapping[str, str], *,
 
 
 def broker_configs(cluster: Cluster) -> dict[int, dict[str, str | None]]:
-    """The settings in force of each broker, by its id, a secret is None. Raises ClientError."""
+    """The settings in force of each broker, by its id; a secret is None. Raises ClientError."""
     return {node: _configs_of(cluster, node) for node in cluster.node_ids()}
 
 
 def _configs_of(cluster: Cluster, node: int) -> dict[str, str | None]:
-    """A broker tells its own."""
+    """Ask a broker for its own settings."""
     request = DescribeConfigsRequest(resources=[DescribeConfigsResource(RESOURCE_BROKER, str(node), None)])
     answer = cluster.ask(lambda: cluster.broker(node), request, DescribeConfigsResponse)
     result = only(answer.results, f"Broker {node}")

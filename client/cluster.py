@@ -96,7 +96,7 @@ class Cluster:
         return self.again(lambda: route().ask(request, response, **options))
 
     def again(self, attempt: Callable[[], T]) -> T:
-        """Return the result of `attempt`, which may find its broker anew in each try."""
+        """Return the result of `attempt`, which may look for its broker again in each try."""
         return again(self._forgetting(attempt), self._patience, self._timing)
 
     @contextmanager

@@ -108,8 +108,8 @@ class Connection:
     def __init__(self, address: Address, security: Security | None = None) -> None:
         """Connect and log in. `security` defaults to that of the process.
 
-        Raises LostError if nobody listens there, LoginError if the login fails, and ClientError if it is no broker that
-        we can talk to.
+        Raises LostError if nobody listens there, LoginError if the login fails, and ClientError if it is not a broker
+        that this client can talk to.
         """
         self.address = address
         self.is_open = False

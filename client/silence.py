@@ -1,8 +1,8 @@
-"""What the user is told when a broker takes long to answer for the first time: they wait for it, and should know.
+"""A message for the user if a broker takes long to answer for the first time.
 
-A port may accept connections and never answer: another program's, one behind a dead tunnel, that of a frozen broker. A
-broker may also be busy, so nothing is given up early. Instead, after `SECONDS` one message per address goes to whoever
-registered with `tell_with`. In a library, nobody has.
+A port may accept connections and never answer: it may belong to another program, a dead tunnel, or a frozen broker. A
+broker may also be busy, so nothing is given up early. Instead, after `SECONDS` one message per address goes to the
+function that was registered with `tell_with`. A program that uses this as a library registers none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The client's side of TLS, configured by Kafka's keys `ssl.*`: whom it trusts, and its own identity.
+"""The client's side of TLS, configured by Kafka's keys `ssl.*`: the trusted authorities, and its own identity.
 
-Without a trust store, it trusts whom this machine trusts. PEM needs nothing besides Python; other stores need the extra
-`security`.
+Without a trust store, it trusts the authorities that this machine trusts. PEM needs nothing besides Python; other
+stores need the extra `security`.
 
 Source: Kafka's documentation, "Encryption and Authentication using SSL"; KIP-651 (PEM).
 """

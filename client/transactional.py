@@ -65,7 +65,7 @@ class TransactionalProducer:
         self.producer_id, self.epoch = -1, -1
 
     def begin(self) -> None:
-        """Take over the id: its previous owner can write no more, and that one's open transaction is aborted."""
+        """Take over the id: its previous owner can write no more, and the owner's open transaction is aborted."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
         answer = self._ask(request, InitProducerIdResponse, lambda told: told.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch

@@ -7,7 +7,7 @@ take more than it leaves free for the others (`groupcoord.shares`). Existing mem
 A client that has used up its share gets more only if some of its own newcomers can go: ids that were given out but
 never used, and members that have never had an assignment, both if they have been silent for a while. Real consumers
 return, sync and send heartbeats every few seconds. While such newcomers exist, the refusal is
-COORDINATOR_NOT_AVAILABLE, after which clients retry; otherwise it is GROUP_MAX_SIZE_REACHED, and an operator must look.
+COORDINATOR_NOT_AVAILABLE, after which clients retry; otherwise it is GROUP_MAX_SIZE_REACHED, and an operator must act.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from barnabas.scripts.command_line import (
-    DEFAULT_SERVER,
-    SERVERS,
     SHELLS,
     Parser,
     asked,
@@ -96,13 +94,13 @@ def parser() -> argparse.ArgumentParser:
     _add_groups(commands, server)
     _add_acls(commands, server)
     _add_sql(commands, server)
-    _add_streams(commands)
+    _add_streams(commands, server)
     _add_users(commands, server)
     _add_log(commands)
     _add_import(commands)
     _add_export(commands)
-    _add_offsets(commands)
-    _add_connect(commands)
+    _add_offsets(commands, server)
+    _add_connect(commands, server)
     _add_trace(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
@@ -220,29 +218,21 @@ def _add_serve(commands: Commands[Parser]) -> None:
     serve.set_defaults(run=_serve)
 
 
-def _add_connect(commands: Commands[Parser]) -> None:
-    connect = commands.add_parser("connect", help="fill topics from a MariaDB or MySQL server, or with line protocol")
-    verbs = connect.add_subparsers(dest="verb", metavar="VERB", required=True)
-    broker = Parser(add_help=False, parents=[secure()])
-    broker.add_argument(
-        "-b",
-        "--bootstrap",
-        "--server",
-        dest="server",
-        metavar="HOST:PORT[,...]",
-        default=argparse.SUPPRESS,
-        help=f"brokers to ask; the first that answers is used (default: {DEFAULT_SERVER})",
+def _add_connect(commands: Commands[Parser], server: Parser) -> None:
+    connect = commands.add_parser(
+        "connect", parents=[server], help="fill topics from a MariaDB or MySQL server, or with line protocol"
     )
+    verbs = connect.add_subparsers(dest="verb", metavar="VERB", required=True)
     binlog = verbs.add_parser(
         "binlog",
-        parents=[broker],
+        parents=[server],
         help="each change of a row becomes a record",
         description="Follow a server's binary log until SIGINT or SIGTERM. The password is that of MYSQL_PWD.",
         epilog="Example: barnabas connect binlog --source mysql://repl@127.0.0.1:3306 --tables 'shop.*'",
     )
     binlog.add_argument("--source", required=True, metavar="URL", help="mysql://USER@HOST:PORT[?tls=verify&ca=FILE]")
     binlog.add_argument(
-        "--name", help="name of the subscription; run again, it goes on where it stopped (default: HOST-PORT)"
+        "--name", help="name of the subscription; run again, it continues where it stopped (default: HOST-PORT)"
     )
     binlog.add_argument(
         "--topic-per",
@@ -322,16 +312,16 @@ def _add_connect(commands: Commands[Parser]) -> None:
     )
     binlog.add_argument("--server-id", type=int, help="server id of this replica (default: made from the name)")
     binlog.set_defaults(run=_lazy("barnabas.connect.binlog.command", "binlog"))
-    status = verbs.add_parser("status", parents=[broker], help="show the progress of the subscriptions")
+    status = verbs.add_parser("status", parents=[server], help="show the progress of the subscriptions")
     status.set_defaults(run=_lazy("barnabas.connect.binlog.command", "status"))
-    _add_apply(verbs, broker)
-    _add_influx(verbs, broker)
+    _add_apply(verbs, server)
+    _add_influx(verbs, server)
 
 
-def _add_apply(verbs: Commands[Parser], broker: Parser) -> None:
+def _add_apply(verbs: Commands[Parser], server: Parser) -> None:
     apply = verbs.add_parser(
         "apply",
-        parents=[broker],
+        parents=[server],
         help="apply a subscription's topics to another server",
         description="Apply the changes in topics of `connect binlog` to another server, each once, until SIGINT or "
         "SIGTERM. The password is that of MYSQL_PWD.",
@@ -342,7 +332,7 @@ def _add_apply(verbs: Commands[Parser], broker: Parser) -> None:
     apply.add_argument(
         "--name",
         default="default",
-        help="name under which the target stores the position; run again, it goes on there (default: default)",
+        help="name under which the target stores the position; run again, it continues there (default: default)",
     )
     apply.add_argument(
         "--tables",
@@ -368,10 +358,10 @@ def _add_apply(verbs: Commands[Parser], broker: Parser) -> None:
     apply.set_defaults(run=_lazy("barnabas.connect.apply.command", "apply"))
 
 
-def _add_influx(verbs: Commands[Parser], broker: Parser) -> None:
+def _add_influx(verbs: Commands[Parser], server: Parser) -> None:
     influx = verbs.add_parser(
         "influx",
-        parents=[broker],
+        parents=[server],
         help="each point in InfluxDB's line protocol becomes a record",
         description="Serve InfluxDB's /write over HTTP until SIGINT or SIGTERM, for Telegraf and InfluxDB's clients. "
         "If BARNABAS_INFLUX_TOKEN is set, they must show it.",
@@ -504,7 +494,7 @@ def _add_load(commands: Commands[Parser], server: Parser) -> None:
     load.add_argument(
         "--resume",
         metavar="NAME",
-        help="store the position under this name, in one transaction with the rows; run again, it goes on there",
+        help="store the position under this name, in one transaction with the rows; run again, it continues there",
     )
     load.add_argument("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none")
     load.set_defaults(run=_lazy("barnabas.scripts.load", "run"))
@@ -743,23 +733,14 @@ def _add_sql(commands: Commands[Parser], server: Parser) -> None:
     sql.set_defaults(run=_lazy("barnabas.scripts.sql", "run"))
 
 
-def _add_streams(commands: Commands[Parser]) -> None:
+def _add_streams(commands: Commands[Parser], server: Parser) -> None:
     streams = commands.add_parser(
         "streams",
-        parents=[secure()],
+        parents=[server],
         help="run the queries of query topics",
         description="Run the Spark driver of query topics. A broker starts its own with the first query, unless it has "
         "barnabas.streams.driver=none.",
         epilog="Example: barnabas streams --server localhost:9092 --master 'local[4]'",
-    )
-    streams.add_argument(
-        "-b",
-        "--bootstrap-server",
-        "--server",
-        dest="server",
-        metavar="HOST:PORT",
-        default=argparse.SUPPRESS,
-        help=f"the broker (default: {DEFAULT_SERVER})",
     )
     streams.add_argument(
         "--data-dir", metavar="DIR", help="the broker's data directory (default: the broker says where)"
@@ -885,7 +866,7 @@ def _add_export(commands: Commands[Parser]) -> None:
         parents=[secure()],
         help="write topics to Parquet files, with Spark",
         description="Write the records of topics to Parquet files, with one Spark task for each partition. Run again, "
-        "it goes on where it stopped: after a kill, or to append new records. Needs Java 17 or newer.",
+        "it continues where it stopped: after a kill, or to append new records. Needs Java 17 or newer.",
         epilog="Example: barnabas export orders --data-dir /var/lib/barnabas --to /data/orders",
     )
     export.add_argument("topic", nargs="*")
@@ -929,7 +910,7 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _add_offsets(commands: Commands[Parser]) -> None:
+def _add_offsets(commands: Commands[Parser], server: Parser) -> None:
     offsets = commands.add_parser("offsets", help="move committed offsets between ZooKeeper, Kafka and barnabas")
     actions = offsets.add_subparsers(dest="action", metavar="ACTION", required=True)
     place = "zookeeper://[USER:PASSWORD@]HOST:PORT/CHROOT or kafka://HOST:PORT[?command-config=FILE]"
@@ -990,34 +971,26 @@ def _add_offsets(commands: Commands[Parser]) -> None:
     )
     undo.add_argument("file", metavar="JOURNAL")
     undo.set_defaults(run=_lazy(command, "undo_"))
-    broker = Parser(add_help=False, parents=[secure()])
-    broker.add_argument(
-        "-b",
-        "--bootstrap",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=default_server(),
-        help=f"the broker (default: what the environment variable {SERVERS} names, else {DEFAULT_SERVER})",
-    )
     migration = "barnabas.scripts.offsets.migrate"
     status = actions.add_parser(
-        "status", parents=[broker], help="show commits that are not in ZooKeeper yet, under dual commit"
+        "status", parents=[server], help="show commits that are not in ZooKeeper yet, under dual commit"
     )
     status.set_defaults(run=_lazy(migration, "status"))
     migrate = actions.add_parser(
         "migrate",
-        parents=[broker, groups],
+        parents=[server, groups],
         help="move running groups from ZooKeeper to the broker or back",
         description="Move groups between ZooKeeper and the broker while they run: check, dual commit on, verify, dual "
-        "commit off. Run again, it goes on where it stopped.",
-        epilog="Example: barnabas offsets migrate --bootstrap localhost:9092 --zookeeper zk:2181/kafka --group billing",
+        "commit off. Run again, it continues where it stopped.",
+        epilog="Example: barnabas offsets migrate --bootstrap-server localhost:9092 --zookeeper zk:2181/kafka "
+        "--group billing",
     )
     migrate.add_argument("--zookeeper", metavar="HOST:PORT/CHROOT", required=True, help="or " + place.split(" or ")[0])
     migrate.add_argument("--to", choices=("kafka", "zookeeper"), default="kafka", help="default: kafka")
     migrate.add_argument("--dry-run", action="store_true", help="check only")
     migrate.add_argument("--any-range", action="store_true", help="also move positions outside the log")
     migrate.add_argument(
-        "--leave-others", action="store_true", help="go on even if other groups have offsets in the place that is left"
+        "--leave-others", action="store_true", help="continue even if other groups have offsets in the source"
     )
     migrate.add_argument(
         "--journal", metavar="FILE", help="file for the old offsets, which undo restores (default: a new file)"
@@ -1063,7 +1036,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read our output has gone
+    except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return status

@@ -1,7 +1,7 @@
 """What all commands share on the command line: a parser with helpful errors, and the options that name a broker.
 
-`--bootstrap-server` (`-b`, `--server`) may stand before the command, before its verb, or after it; the last one counts.
-Without the option, the environment variable BARNABAS_BOOTSTRAP_SERVERS is used.
+`--bootstrap-server` (`-b`, `--bootstrap`, `--server`) is accepted before the command, before its verb, and after it.
+The last one counts. Without the option, the environment variable BARNABAS_BOOTSTRAP_SERVERS is used.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def secure() -> Parser:
         metavar="FILE",
         default=argparse.SUPPRESS,
         help="a client.properties of Kafka with the login and TLS (security.protocol, ssl.*, sasl.*; default: the "
-        "file that the environment variable {CONFIG} names)",
+        f"file that the environment variable {CONFIG} names)",
     )
     return options
 
@@ -83,6 +83,7 @@ def asked() -> Parser:
     options.add_argument(
         "-b",
         "--bootstrap-server",
+        "--bootstrap",
         "--server",
         dest="server",
         metavar="HOST:PORT[,...]",

@@ -128,7 +128,7 @@ class Selects:
             raise ClientError(str(error)) from None
 
     def _plainly(self, cluster: Cluster, query: str) -> Given:
-        _streams("select.quick_arrow").import_arrow()
+        _streams("quick_arrow").import_arrow()
         answer, settings = _streams("select.answer"), self.settings
         prepared = answer.prepare(cluster, query)
         result = answer.answer(cluster, settings.server, settings.data_dir, prepared, self._most())

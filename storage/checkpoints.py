@@ -156,7 +156,7 @@ def _offsets(io: Io, path: str, tell: Tell, within: str) -> dict[TopicPartition,
         return found
     except (ValueError, OSError) as error:
         name = within + os.path.basename(path)
-        tell("checkpoint.damaged", file=name, reason=error, action="ignored; it is written anew")
+        tell("checkpoint.damaged", file=name, reason=error, action="ignored; it will be written again")
         return None
 
 

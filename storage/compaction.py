@@ -10,7 +10,7 @@ the new segments in place, and says whether to call `run` again.
 
 The log is clean below `cleaned_to`: no key has two records there, as far as a pass could know. A pass cleans from there
 on, so its map needs only the keys written since. If they do not all fit, the pass ends where the map is full, and the
-next pass goes on.
+next pass continues there.
 
 Invariants:
 - Offsets do not change. A batch keeps its base offset and its last offset. A batch whose records all go is removed. Two
@@ -36,7 +36,6 @@ from typing import NamedTuple
 from barnabas.storage.compaction_terms import CompactionFigures, CompactionLimits, Need
 from barnabas.storage.config import LONG_MAX
 from barnabas.storage.errors import CorruptLogError
-from barnabas.storage.files import OpenFile
 from barnabas.storage.io import Io, write_all
 from barnabas.storage.log import Log
 from barnabas.storage.segment import (
@@ -229,13 +228,10 @@ class LocalCompaction:
         """
         io = self._io
         own = Segment(segment.directory, segment.base_offset, size=segment.size)
-        file = OpenFile(io, own.path(), os.O_RDONLY)
-        position = 0
-        if from_offset > own.base_offset:
-            found = own.find(io, file, from_offset, own.size)
-            if found is None:
-                return
-            position = found[0]
+        opened = own.open_at(io, from_offset)
+        if opened is None:
+            return
+        file, position = opened
         done = 0
 
         def note(count: int) -> None:

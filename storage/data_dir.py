@@ -223,7 +223,7 @@ class DataDir:
                 if self.vnodes.get(key) is vnode:
                     del self.vnodes[key]
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- existing partitions -------------------------------------------------------------------------------------------
 
     def _look(self) -> list[tuple[str, int]]:
         """The partitions that have a folder and no vnode. The first call reads the checkpoints."""

@@ -361,7 +361,7 @@ class Flusher:
         vnode.end_flush(job, error)  # calls waiters: an append there only asks for another flush
         pending.running = False
         if isinstance(error, NotBegunError) and vnode.error is None and not self._ended:
-            self._ask_later(vnode, AGAIN_SECONDS)  # the waiters go on waiting
+            self._ask_later(vnode, AGAIN_SECONDS)  # the waiters keep waiting
             self._note_idle()
             return
         waiters = pending.waiters

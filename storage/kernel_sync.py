@@ -1,6 +1,6 @@
 """fdatasync by the kernel's own workers (Linux AIO, `io_submit` with IOCB_CMD_FDSYNC).
 
-The caller goes on at once; a descriptor becomes readable when a sync is done. This avoids the cost of a thread of our
+The caller continues at once; a descriptor becomes readable when a sync is done. This avoids the cost of a thread of our
 own (wake-ups and the interpreter's lock), and syncs that run together share one commit of the file system's journal.
 See docs/decisions/0008-fsyncs-by-the-kernel.md.
 

@@ -279,7 +279,7 @@ class Log:
     def replace(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
         """Put `new` segments, synced under `.cleaned`, in the place of `old` ones, which follow one another.
 
-        A crash leaves all of the old or all of the new; a reader that holds a slice of an old one goes on reading it.
+        A crash leaves all of the old or all of the new; a reader that holds a slice of an old one can still read it.
         Only one replacement of a log may be in preparation at a time. Raises ValueError for segments that
         `storage.replacement` could not finish; OSError, after which all is as before; HalfReplacedError, after which
         the log must not be used before a recovery.

@@ -247,13 +247,10 @@ def replay_producers(
             return
         if not segment.size:
             continue
-        file = OpenFile(io, segment.path(), os.O_RDONLY)
-        position = 0
-        if from_offset > segment.base_offset:
-            found = segment.find(io, file, from_offset, segment.size)
-            if found is None:
-                continue
-            position = found[0]
+        opened = segment.open_at(io, from_offset)
+        if opened is None:
+            continue
+        file, position = opened
         try:
             for at, header in iter_headers(io, file.fd, position, segment.size):
                 if header.producer_id >= 0 and header.base_offset >= from_offset:

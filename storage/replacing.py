@@ -1,7 +1,8 @@
 """Replacing segments of a log: for compaction, and to set damage aside.
 
 Both work in the same way: `begin` gives a job that runs in a thread on files of its own, and `end`, on the event loop,
-puts its files in the place of the old segments. Only one of them runs at a time. Readers of an old segment go on.
+puts its files in the place of the old segments. Only one of them runs at a time. Readers of an old segment can still
+read it.
 """
 
 from __future__ import annotations

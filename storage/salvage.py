@@ -1,8 +1,8 @@
 """Find the whole batches in a segment with damaged bytes, and set the damage aside.
 
-Reading goes on only where a batch is known to begin: at an entry of the offset index on disk, if the batch there has a
-right CRC and ends with the entry's offset; after a batch whose CRC is right (which proves its length) but whose offsets
-are not; at the next segment. Bytes that look like a batch are not enough: a payload may hold such bytes.
+Reading continues only where a batch is known to begin: at an entry of the offset index on disk, if the batch there has
+a right CRC and ends with the entry's offset; after a batch whose CRC is right (which proves its length) but whose
+offsets are not; at the next segment. Bytes that look like a batch are not enough: a payload may hold such bytes.
 
 The damaged bytes are kept, synced, as `<segment>.log.damaged-<n>`, which neither Kafka nor anything here reads. Then
 the whole batches are written to a new segment of the same base offset, which is synced and takes the old one's place by

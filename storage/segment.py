@@ -102,7 +102,7 @@ class Segment:
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return os.path.join(self.directory, f"{self.base_offset:020d}{suffix}{self.mark}")
 
-    # -- what was looked at ------------------------------------------------------------------------------------------
+    # -- checked ranges ----------------------------------------------------------------------------------------------
 
     def checked_end(self, start: int, end: int) -> int:
         """How far from `start`, to at most `end`, the CRCs are known to be right."""
@@ -365,7 +365,7 @@ class Segment:
         self.finish_times()
 
     def cut_indexes(self, entries: int) -> None:
-        """Keep the first `entries` of the offset index. A scan then goes on from the batch of the first entry cut."""
+        """Keep the first `entries` of the offset index. A scan then continues from the batch of the first entry cut."""
         assert self.index is not None
         assert self.times is not None
         last = self.index[entries] >> 32
@@ -454,6 +454,14 @@ class Segment:
         entry = entries[at]
         # The walk begins at the indexed batch itself: if it does not end where the index says, the index is wrong.
         return self.walk(io, file, entry & 0xFFFFFFFF, offset, end, expected=self.base_offset + (entry >> 32))
+
+    def open_at(self, io: Io, offset: int) -> tuple[OpenFile, int] | None:
+        """The open file, and the position of the first batch that ends at or after `offset`; None without one."""
+        file = OpenFile(io, self.path(), os.O_RDONLY)
+        if offset <= self.base_offset:
+            return file, 0
+        found = self.find(io, file, offset, self.size)
+        return None if found is None else (file, found[0])
 
     def walk(
         self, io: Io, file: OpenFile, position: int, offset: int, end: int, *, expected: int = -1

@@ -41,7 +41,7 @@ class Origin(Enum):
     CLIENT = "client"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"  # offsets and epochs are the leader's and stay
-    QUERY = "query"  # offsets are those of another log: a batch goes on where the last one ended, with gaps inside
+    QUERY = "query"  # offsets are those of another log: a batch begins where the last one ended, and may have gaps
 
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):
@@ -202,6 +202,10 @@ class Vnode(Protocol):
     @property
     def error(self) -> StorageError | None:
         """Why the vnode is offline, or None."""
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below this offset is on disk."""
 
     @property
     def loaded(self) -> bool:

@@ -85,7 +85,7 @@ class AdHoc:
             raise ClientError("Spark's JVM has ended: start barnabas sql again") from None
 
     def _forget(self) -> None:
-        """Give up the session. Spark ends with this process, or with whoever else in it started it."""
+        """Give up the session. Spark ends with this process, or with the other code in it that started Spark."""
         self._spark = None
         self._views.clear()
 

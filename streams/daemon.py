@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 
 from pyspark.daemon import manager
 
+from barnabas.streams.quick_arrow import WITHOUT_PANDAS, import_arrow
+
 _OF_RECORDS = "pyspark.worker"
-_LOADED = ("pyarrow.compute", "barnabas.streams.windows.source", "barnabas.streams.windows.sink")
+_LOADED = ("pyarrow.compute", "pyarrow.acero", "barnabas.streams.windows.source", "barnabas.streams.windows.sink")
 
 
 def load(kind: str) -> None:
     """Load what workers of this kind need."""
     if kind == _OF_RECORDS:
+        if WITHOUT_PANDAS in os.environ:
+            import_arrow(numpy=True)
         for name in (kind, *_LOADED):
             importlib.import_module(name)
     gc.collect()

@@ -13,8 +13,12 @@ from pathlib import Path
 
 NEEDED = 17
 _REMEDY = "install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
-#: With three times as much, the JVM takes 0.25 GB more and the same CPU for a backlog.
-_YOUNG = "-XX:MaxNewSize=64m"
+_HEAP = (
+    "-XX:+UseSerialGC",
+    "-XX:MaxNewSize=32m",
+    "-XX:MinHeapFreeRatio=10",  # of the space for old objects, which a full collection gives back above 20 %
+    "-XX:MaxHeapFreeRatio=20",
+)
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 #: Variables with which a user may have set options for all of Java, or for Spark's.
 _GIVEN = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
@@ -54,6 +58,10 @@ def options(*, brief: bool = False) -> str:
         "-Xss16m",
         "-Xms64m",  # Java's default starts with a 64th of the machine's memory, and never returns any of it
         "-XX:SharedArchiveFile=" + str(ARCHIVE),
+        "-XX:+UnlockDiagnosticVMOptions",
+        "-XX:ArchiveRelocationMode=0",  # otherwise its address is random, and each page is changed and so copied
+        "-XX:TrimNativeHeapInterval=60000",  # milliseconds; memory that Java's compilers have freed is given back
+        "-XX:+IgnoreUnrecognizedVMOptions",  # another Java may lack some of these
         "-Xshare:auto",
         "-Xlog:cds=off",
         "-Xlog:cds+dynamic=off",
@@ -63,11 +71,11 @@ def options(*, brief: bool = False) -> str:
 
 
 def collector() -> list[str]:
-    """The garbage collector that takes the least CPU, because nobody waits for its pauses.
+    """A garbage collector that needs little CPU and memory, because nobody waits for its pauses, and its limits.
 
-    Java's default takes a sixth more for a backlog of streams. The space for new objects is small, as they would
-    otherwise fill a large one and leave it filled. Empty if the user has chosen a collector, as Java does not start
-    with two.
+    The space for new objects is small, as they would otherwise fill a large one and leave it filled. That for old ones
+    grows when they need it, and shrinks again (decision 70). Empty if the user has chosen a collector, as Java does not
+    start with two.
     """
     given = [os.environ.get(name, "") for name in _GIVEN]
     spec = find_spec("pyspark")
@@ -75,4 +83,4 @@ def collector() -> list[str]:
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf")
     with suppress(OSError):
         given.append(Path(folder, "spark-defaults.conf").read_text(errors="replace"))
-    return [] if any(map(_COLLECTOR.search, given)) else ["-XX:+UseParallelGC", _YOUNG]
+    return [] if any(map(_COLLECTOR.search, given)) else list(_HEAP)

@@ -487,7 +487,7 @@ class _Encoder(_Source):
         self.add(f"{outer}(b'\\x00' if {block} is None else uvarint(len({block})) + b''.join({block}))")
 
 
-# --- the door ---------------------------------------------------------------------------------------------------------
+# --- the interface ----------------------------------------------------------------------------------------------------
 
 
 def _decoder(entity: Entity) -> Callable[[BytesLike, int, int, int], tuple[Any, int]]:

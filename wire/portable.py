@@ -1,9 +1,8 @@
 """Finds out which system calls exist.
 
-Code asks here before it uses anything that only Linux has. Elsewhere, and on a Linux with musl, what all systems have
-does the same, with more calls.
-BARNABAS_PORTABLE=1 in the environment makes a Linux count as having none of them, so that tests can take the portable
-code paths on any machine.
+Code asks here before it uses anything that only Linux has. Elsewhere, and on a Linux with musl, portable calls do the
+same; more of them are needed. With BARNABAS_PORTABLE=1 in the environment a Linux counts as having no such feature, so
+that tests can take the portable code paths on any machine.
 """
 
 from __future__ import annotations

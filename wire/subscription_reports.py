@@ -1,4 +1,4 @@
-"""How subscriptions to binary logs are doing: records in a compacted topic, which `barnabas connect binlog` writes.
+"""The state of subscriptions to binary logs: records in a compacted topic, which `barnabas connect binlog` writes.
 
 `barnabas connect status` and the broker's metrics read them. The key of a record is the name of its subscription.
 """
@@ -18,7 +18,7 @@ State: TypeAlias = Literal["READING", "COPYING", "RETRYING", "ENDED"]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How one subscription does: messages per second since the previous report, and the last error with its time.
+    """The state of one subscription: messages per second since the previous report, and the last error with its time.
 
     `at` and `error_at` are in seconds since 1970. `behind` is the seconds from when the server made the last event
     until its topic had it.

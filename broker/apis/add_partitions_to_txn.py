@@ -1,10 +1,10 @@
-"""AddPartitionsToTxn (24), versions 0-5: what a producer is about to write into belongs to its transaction.
+"""AddPartitionsToTxn (24), versions 0-5: partitions join a producer's transaction before it writes to them.
 
 Up to version 3 producers ask for one transaction. If one of its partitions cannot be added, none is.
 
 Version 0: all fields. Version 1: the same. Version 2: PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH.
 Version 3: only the encoding is new (flexible).
-Version 4: many transactions, and partitions that are only looked for (KIP-890): brokers ask so of each other.
+Version 4: many transactions, and requests that only check whether partitions were added (KIP-890). Brokers send it.
 Version 5: TRANSACTION_ABORTABLE is possible.
 """
 

@@ -19,24 +19,35 @@ from barnabas.wire.messages.alter_configs import AlterConfigsRequest, AlterConfi
 async def handle(context: Context, request: AlterConfigsRequest, configs: ResourceConfigs) -> AlterConfigsResponse:
     answers = []
     for resource in request.resources:
-        code, message = ErrorCode.NONE, None
-        try:
-            check_alters(context, resource.resource_type, resource.resource_name)
-            await configs.alter(
-                resource.resource_type,
-                resource.resource_name,
-                [(c.name, SET, c.value) for c in resource.configs],
-                whole=True,
-                validate_only=request.validate_only,
-                asker=Asker(context.principal, context.connection.host),
-            )
-        except KafkaError as error:
-            code, message = error.code, str(error)
-        answers.append(AlterConfigsResourceResponse(code, message, resource.resource_type, resource.resource_name))
+        kind, name = resource.resource_type, resource.resource_name
+        changes = [(c.name, SET, c.value) for c in resource.configs]
+        only_check = request.validate_only
+        code, message = await alter(context, configs, kind, name, changes, whole=True, validate_only=only_check)
+        answers.append(AlterConfigsResourceResponse(code, message, kind, name))
     return AlterConfigsResponse(responses=answers)
 
 
-def check_alters(context: Context, kind: int, name: str) -> None:
+async def alter(
+    context: Context,
+    configs: ResourceConfigs,
+    kind: int,
+    name: str,
+    changes: list[tuple[str, int, str | None]],
+    *,
+    whole: bool,
+    validate_only: bool,
+) -> tuple[ErrorCode, str | None]:
+    """Change one resource's keys for the client, as `ResourceConfigs.alter`. Returns the answer's code and message."""
+    try:
+        _check_alters(context, kind, name)
+        asker = Asker(context.principal, context.connection.host)
+        await configs.alter(kind, name, changes, whole=whole, validate_only=validate_only, asker=asker)
+    except KafkaError as error:
+        return error.code, str(error)
+    return ErrorCode.NONE, None
+
+
+def _check_alters(context: Context, kind: int, name: str) -> None:
     """Raises KafkaError if the client may not alter the configuration of this resource."""
     if kind == RESOURCE_TOPIC:
         context.check(ALTER_TOPIC_CONFIGS, name)

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45), versions 0-1 (KIP-455): a partition goes to another node, with all its records.
 
-Version 0: the replicas of each partition, of which it has one; null gives up a move. Version 1: says whether the number
-of replicas may change. The flag is given back; only one replica is accepted anyway.
+Version 0: the replicas of each partition, exactly one; null cancels a move. Version 1: says whether the number of
+replicas may change. The answer repeats this flag, but only one replica is accepted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ApiVersions (18), versions 0-4: what the registry holds.
+"""ApiVersions (18), versions 0-4: the APIs in the registry, with their versions.
 
 An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself (KIP-511),
 never with a close. Produce is advertised from version 0, though 0-2 are refused: librdkafka up to 2.11 sends

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (63), versions 0-2: a node says through which offset nothing of removed topics is left on it.
+"""BrokerHeartbeat (63), versions 0-2: a node reports up to which offset it has cleaned up after removed topics.
 
 The other fields of Kafka's brokers (KIP-631) are not needed here: a node's lock shows whether it lives.
 

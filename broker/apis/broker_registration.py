@@ -1,4 +1,4 @@
-"""BrokerRegistration (62), versions 0-4: a node says that it serves, and where (KIP-631). Only nodes send it.
+"""BrokerRegistration (62), versions 0-4: a node announces itself and its addresses (KIP-631). Only nodes send it.
 
 Version 0: the listeners and the rack, which is all that is used here. Version 1: migration from ZooKeeper. Version 2:
 folders. Version 3: the epoch before. Version 4: features that begin with level 0.

@@ -1,4 +1,4 @@
-"""CreateAcls (30), versions 1-3: each is added, or refused, for itself (KIP-140).
+"""CreateAcls (30), versions 1-3: each one is added or refused independently (KIP-140).
 
 An ACL that exists already is not an error. Answered when the change is durable and in force.
 

@@ -1,4 +1,4 @@
-"""CreateDelegationToken (38), versions 1-3 (KIP-48): a client that has logged in gets a token to hand on.
+"""CreateDelegationToken (38), versions 1-3 (KIP-48): a client that has logged in gets a token, which it can pass on.
 
 Version 1: all fields. Version 2: only the encoding is new (flexible). Version 3: for another owner (KIP-373).
 """

@@ -1,4 +1,4 @@
-"""DeleteAcls (31), versions 1-3: all ACLs that filters find are taken away, and named in the answer (KIP-140).
+"""DeleteAcls (31), versions 1-3: removes all ACLs that match the filters, and lists them in the answer (KIP-140).
 
 Answered when the change is durable and in force.
 

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (41), versions 1-3 (KIP-48): the tokens that a client may see, with what proves them.
+"""DescribeDelegationToken (41), versions 1-3 (KIP-48): the tokens that a client may see, with their HMACs.
 
 Version 1: all fields. Version 2: only the encoding is new (flexible). Version 3: who asked for a token (KIP-373).
 """

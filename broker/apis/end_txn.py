@@ -2,8 +2,8 @@
 
 Version 0: all fields. Version 1: the same. Version 2: PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH.
 Version 3: only the encoding is new (flexible). Version 4: TRANSACTION_ABORTABLE is possible (KIP-890).
-Version 5: the answer has the producer's id and epoch for its next transaction (KIP-890); a repeated request is known by
-them, and a transaction without partitions may be aborted.
+Version 5: the answer has the producer's id and epoch for its next transaction (KIP-890); a repeated request is
+recognised by them, and a transaction without partitions may be aborted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Envelope (58), version 0: a request that another node hands on for its client (KIP-590). Only nodes send it."""
+"""Envelope (58), version 0: a request that another node forwards for its client (KIP-590). Only nodes send it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (40), versions 1-2 (KIP-48): a token ends at another time, or at once.
+"""ExpireDelegationToken (40), versions 1-2 (KIP-48): sets when a token expires, or removes it at once.
 
 A negative period removes it. Version 1: all fields. Version 2: only the encoding is new (flexible).
 """

@@ -14,9 +14,9 @@ Version 4: isolation level. With read_committed the answer ends at the last stab
 of its range were aborted: the client passes over their records (KIP-98). Versions 5-6: the log start offset.
 Version 7: incremental fetch sessions (KIP-227). Version 8: the same.
 Version 9: the leader epoch that the client knows is checked (KIP-320). Versions 10-11: zstd; the client's rack, unused.
-Version 12: the epoch last fetched; where the logs diverge, the answer says from when on (KIP-595).
-Version 13: topics by id (KIP-516); a session stays with what it began with. Versions 14-15: for followers and tiered
-storage, which are not served. Version 16: the address of a leader elsewhere (KIP-951). Versions 17-18: as 14.
+Version 12: the epoch last fetched; if the logs diverge, the answer says from which epoch on (KIP-595).
+Version 13: topics by id (KIP-516); a session keeps using names or ids, as it began. Versions 14-15: for followers and
+tiered storage, which are not served. Version 16: the address of a leader elsewhere (KIP-951). Versions 17-18: as 14.
 
 Other nodes of this broker fetch the metadata log, and nothing else.
 """

@@ -1,6 +1,6 @@
 """FindCoordinator (10), versions 0-6: the leader of a key's partition coordinates its group or transactional id.
 
-`__consumer_offsets` is created at the first look-up of a group, `__transaction_state` at that of a transactional id.
+The first look-up of a group creates `__consumer_offsets`, the first one of a transactional id `__transaction_state`.
 Share groups have no coordinator yet; a client that asks for one gets INVALID_REQUEST.
 
 Version 0: one group. Version 1: a key type (group or transaction) and an error message. Version 2: the same.

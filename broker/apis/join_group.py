@@ -1,7 +1,7 @@
 """JoinGroup (11), versions 0-9: enter a group's next generation; answered when it begins.
 
 Version 0: one timeout for session and rebalance. Version 1: a rebalance timeout of its own (KIP-62).
-Versions 2-3: throttle time. Version 4: a new member is told its id and joins again with it (KIP-394).
+Versions 2-3: throttle time. Version 4: a new member gets its id, and joins again with it (KIP-394).
 Version 5: the group.instance.id of static members (KIP-345). Version 6: only the encoding is new (flexible).
 Version 7: the answer has the protocol type (KIP-559). Version 8: the reason to join, which is logged (KIP-800).
 Version 9: a static leader that comes back can be told to skip the assignment (KIP-814).

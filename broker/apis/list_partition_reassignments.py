@@ -30,7 +30,7 @@ def handle(
 
 
 async def _list(request: ListPartitionReassignmentsRequest, metadata: MetadataImage) -> LargeResponse:
-    """As many as there are partitions may move: others have their turn meanwhile."""
+    """All partitions may be moving, so other tasks run in between."""
     wanted = None
     if request.topics is not None:
         wanted = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}

@@ -1,6 +1,6 @@
 """OffsetFetch (9), versions 1-10: of one group, from version 8 of several.
 
-Version 1: errors stand at the partitions. Versions 2-4: null topics mean all; an error code for the whole group.
+Version 1: each partition has an error code. Versions 2-4: null topics mean all; an error code for the whole group.
 Versions 5-6: the leader epoch (KIP-320). Version 7: `require_stable`: UNSTABLE_OFFSET_COMMIT while a transaction that
 commits the offset is open (KIP-447). Version 8: several groups, each with an error code (KIP-709).
 Version 9: member id and epoch (KIP-848), for the newer group protocol, which is not served.

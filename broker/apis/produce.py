@@ -11,7 +11,7 @@ A transactional batch is accepted if its partition belongs to the producer's tra
 has added it; from version 12 on it is added here, and its records wait until that is durable (KIP-890). If another node
 coordinates the transaction, it is asked before the first batch in a partition (`broker.coordinators.verifying`).
 
-Version 3: message format 2, and a transactional id. The streams driver has one of its own, which is no transaction's.
+Version 3: message format 2, and a transactional id. The streams driver's own id belongs to no transaction.
 Version 4: the same. Versions 5-6: the answer has the log start offset. Version 7: zstd is accepted (KIP-110).
 Version 8: the answer names the records that a batch is refused for, and says why (KIP-467).
 Version 9: flexible. Version 10: NOT_LEADER_OR_FOLLOWER says who leads, and at which address (KIP-951).
@@ -386,9 +386,12 @@ class Producing:
         return ProduceResponse(responses=self.topics, node_endpoints=[NodeEndpoint(*node) for node in found])
 
     def settle(self) -> None:
-        """Consumers see every batch, except those of a failed partition, which get its error."""
-        for vnode, _, answers, at in self.waits:
-            if vnode.error is not None:
+        """Consumers see every batch, except those of a failed partition, which get its error.
+
+        A batch that was on disk before another node took the partition is acknowledged: its record is in the log.
+        """
+        for vnode, end, answers, at in self.waits:
+            if vnode.error is not None and vnode.recovery_point < end:
                 answers[at] = self._failure(
                     answers[at].index, self._parts.partitions.gone(vnode) or vnode.error, vnode.topic
                 )
@@ -531,7 +534,7 @@ class DelayedProduce(DelayedResponse):
 
 
 class SlowProduce(DelayedResponse):
-    """A request whose batches take long to validate. It goes on even if the client leaves: the batches were sent."""
+    """A request whose batches take long to validate. It continues even if the client leaves: the batches were sent."""
 
     __slots__ = ("_producing", "_workers")
 

@@ -1,4 +1,4 @@
-"""PushTelemetry (72), version 0: what a client measures of itself (KIP-714).
+"""PushTelemetry (72), version 0: a client's metrics about itself (KIP-714).
 
 A thread decompresses and parses it; `broker.metrics.telemetry` keeps the metrics. Version 0: all fields.
 """

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (39), versions 1-2 (KIP-48): a token is good for longer, up to its longest lifetime.
+"""RenewDelegationToken (39), versions 1-2 (KIP-48): extends a token's validity, up to its maximum lifetime.
 
 Version 1: all fields. Version 2: only the encoding is new (flexible).
 """

@@ -1,6 +1,6 @@
 """SaslAuthenticate (36), versions 0-2: the tokens of a login (KIP-152).
 
-Version 0: all else. Version 1: the answer says how long the login lasts (KIP-368).
+Version 0: all other fields. Version 1: the answer says how long the login lasts (KIP-368).
 Version 2: only the encoding is new (flexible).
 """
 

@@ -1,6 +1,6 @@
 """TxnOffsetCommit (28), versions 0-5: a group's offsets, which count when the producer's transaction is committed.
 
-Versions 0-1: all fields; a coordinator that is loading is told as one that is not available (KAFKA-7296).
+Versions 0-1: all fields; a loading coordinator is reported as not available (KAFKA-7296).
 Version 2: the leader epoch of the last record (KIP-320).
 Version 3: generation, member and group.instance.id are checked (KIP-447); flexible.
 Version 4: TRANSACTION_ABORTABLE; before, INVALID_TXN_STATE (KIP-890).

@@ -27,6 +27,8 @@ from barnabas.wire.types import Message
 _LENGTH = struct.Struct(">i")
 #: The largest accepted answer of a node, in bytes.
 MOST_BYTES = 1 << 30
+#: A node answers a login within this time: the supervisor kills one that hangs for longer.
+LOGIN_SECONDS = 10.0
 
 
 class Channel:
@@ -42,11 +44,15 @@ class Channel:
         """Connect to a node on this machine, and log in. `who` is sent as client id. Raises Unreachable."""
         try:
             stream = await trio.open_tcp_stream("127.0.0.1", port)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise Unreachable(f"no node listens on port {port}: {error}") from None
         channel = cls(stream, who)
         try:
-            await channel._log_in(secret)
+            with trio.fail_after(LOGIN_SECONDS):
+                await channel._log_in(secret)
+        except trio.TooSlowError:
+            await channel.close()
+            raise Unreachable(f"what listens on port {port} does not answer a login") from None
         except BaseException:
             await channel.close()
             raise
@@ -55,7 +61,7 @@ class Channel:
     async def _log_in(self, secret: Callable[[], str]) -> None:
         try:
             text = secret()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise Unreachable(f"there is no secret: {error}") from None
         answer = await self.ask(SaslHandshakeRequest(MECHANISM))
         if answer.error_code:

@@ -21,20 +21,21 @@ from barnabas.broker.between.secret import read_secret
 from barnabas.wire.types import Message
 
 T = TypeVar("T")
-# Pauses before a node that is down is asked again. It takes at least the first one to come back.
-_FIRST_RETRY_SECONDS, _TOLD_SECONDS, _MOST_SECONDS = 0.02, 0.32, 0.5
+# Pauses before a node that is down is asked again, and how long it is down before that is logged.
+_FIRST_RETRY_SECONDS, _MOST_SECONDS, _TOLD_SECONDS = 0.02, 0.5, 0.3
 #: The most requests of one API to one node at a time.
 AT_ONCE = 8
 
 
 async def reached(connect: Callable[[], Awaitable[T]], away: Callable[[Unreachable], None]) -> T:
     """Call `connect` until the node answers; returns its result. If that lasts, calls `away` once with the reason."""
-    wait = _FIRST_RETRY_SECONDS
+    wait, began, told = _FIRST_RETRY_SECONDS, trio.current_time(), False
     while True:
         try:
             return await connect()
         except Unreachable as error:
-            if wait == _TOLD_SECONDS:
+            if not told and trio.current_time() - began >= _TOLD_SECONDS:
+                told = True
                 away(error)
             await trio.sleep(wait)
             wait = min(2 * wait, _MOST_SECONDS)
@@ -94,9 +95,12 @@ class Channels:
 
     async def open(self, node: int) -> Channel:
         """A connection to a node, for a caller that sends many requests one after the other. Raises Unreachable."""
-        port = self._membership.port_of(node)
+        try:
+            port = self._membership.port_of(node)
+        except OSError as error:
+            raise Unreachable(str(error)) from None
         if port is None:
-            raise Unreachable(f"node {node} has not announced its address")
+            raise Unreachable(f"nodes/{node}/address has no port of node {node}")
         return await Channel.open(port, partial(read_secret, self._membership.data_dir), self._who)
 
     async def close(self) -> None:

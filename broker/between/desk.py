@@ -1,4 +1,4 @@
-"""Carries out requests that other nodes hand on for their clients. The owner of the metadata carries out changes of it;
+"""Carries out requests that other nodes forward for their clients. The owner of the metadata carries out changes of it;
 any node carries out requests that visitors of another node's console send."""
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """The metadata on a node that does not own it: read from the owner's log, and applied as the owner applies it.
 
-    begin:   the newest snapshot -> the log up to its high watermark -> an image; no listener is told yet
+    begin:   the newest snapshot -> the log up to its high watermark -> an image; no listener is notified
     follow:  a fetch that waits for the next change -> what the change needs on this node -> the image and its listeners
              -> the next fetch, which tells the owner how far this node is
 
 The owner's folder is on the same disk, so the snapshot is read there. The log is fetched as Kafka's brokers fetch it.
+Nothing of a damaged answer is applied: the node says so in its log once, keeps its image, and asks again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import trio
 
@@ -28,6 +29,7 @@ from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import check, iter_batches
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
+from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
 #: How long a fetch waits for a change.
@@ -35,6 +37,16 @@ _WAIT_MS = 5_000
 _BYTES = 1 << 20
 # Larger changes are decoded in a thread.
 _BATCH_AT_ONCE = 32 << 10
+# The pause after an answer that cannot be read.
+_RETRY_SECONDS = 1.0
+
+
+class Change(NamedTuple):
+    """The records of one batch, their timestamp in ms, and the offset of the next record after them."""
+
+    records: list[Message]
+    timestamp: int
+    end: int
 
 
 class Following:
@@ -67,19 +79,38 @@ class Following:
             if found.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:  # otherwise there is a newer snapshot
                 break
         while True:
-            for records, timestamp in await self._changes(found):
-                for record in records:
-                    metadata.apply(record, timestamp)
+            for change in await self._changes(found):
+                for record in change.records:
+                    metadata.apply(record, change.timestamp)
+                self.offset = change.end
             if self.offset >= found.high_watermark:
                 return
             found = await self._fetch(BEGINS, 0)
 
     async def run(self) -> None:
-        """Apply changes until cancelled."""
+        """Apply changes until cancelled.
+
+        Raises StorageError if the owner's log no longer has the next change: the next start reads the owner's snapshot.
+        """
+        told = False
         while True:
             found = await self._fetch(FOLLOWS, _WAIT_MS if self._caught_up.is_set() else 0)
-            for records, timestamp in await self._changes(found):
-                await self._topics.follow(records, timestamp)
+            if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise StorageError(f"the owner of the metadata has no changes from {self.offset} on any more")
+            try:
+                changes = await self._changes(found)
+            except StorageError as error:
+                if not told:
+                    effect = "this node serves with the metadata that it has"
+                    self._log.error("metadata.not_followed", reason=error, effect=effect)
+                told = True
+                await self.close()
+                await trio.sleep(_RETRY_SECONDS)
+                continue
+            told = False
+            for change in changes:
+                await self._topics.follow(change.records, change.timestamp)
+                self.offset = change.end
             if self.offset >= found.high_watermark:
                 self._caught_up.set()
 
@@ -87,24 +118,34 @@ class Following:
         """Wait until this node has been as far as the owner once. From then on, the owner's changes wait for it."""
         await self._caught_up.wait()
 
-    async def _changes(self, found: PartitionData) -> list[tuple[list[Message], int]]:
-        """Each change with its time. `offset` moves behind them. Raises StorageError."""
-        changes: list[tuple[list[Message], int]] = []
+    async def _changes(self, found: PartitionData) -> list[Change]:
+        """The changes in an answer that are not applied yet. Raises StorageError."""
         if found.error_code:
-            raise StorageError(f"the metadata cannot be followed from {self.offset} on: error {found.error_code}")
-        for header, batch in iter_batches(cast("BytesLike", found.records or b"")):
-            try:
+            name = ErrorCode(found.error_code).name
+            raise StorageError(f"the metadata cannot be followed from {self.offset} on: {name}")
+        data, changes = cast("BytesLike", found.records or b""), []
+        try:
+            for header, batch in iter_batches(data):
                 check(batch)
-            except KafkaError as error:
-                raise StorageError(f"the owner of the metadata sends a damaged batch: {error}") from error
-            if header.last_offset >= self.offset and not header.is_control:
-                if len(batch) > _BATCH_AT_ONCE:
-                    records = await trio.to_thread.run_sync(list, changes_of(batch))
-                else:
-                    records = list(changes_of(batch))
-                changes.append(([record for record, _ in records], header.max_timestamp))
-            self.offset = max(self.offset, header.last_offset + 1)
+                if header.last_offset < self.offset:
+                    continue
+                records: list[Message] = []
+                if not header.is_control:
+                    records = await self._decoded(batch)
+                changes.append(Change(records, header.max_timestamp, header.last_offset + 1))
+        except (KafkaError, ProtocolError) as error:
+            raise StorageError(f"the owner of the metadata sends a damaged batch: {error}") from error
+        if len(data) and not changes:
+            raise StorageError(f"the owner of the metadata sends {len(data)} bytes without a whole batch")
         return changes
+
+    async def _decoded(self, batch: memoryview) -> list[Message]:
+        """The records of a batch. Raises KafkaError, ProtocolError."""
+        if len(batch) > _BATCH_AT_ONCE:
+            found = await trio.to_thread.run_sync(list, changes_of(batch))
+        else:
+            found = list(changes_of(batch))
+        return [record for record, _ in found]
 
     async def _fetch(self, how: int, wait_ms: int) -> PartitionData:
         """Fetch the next changes from the owner. While it is down, try again and again."""

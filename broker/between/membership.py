@@ -48,18 +48,23 @@ class Membership:
     @property
     def is_beginning(self) -> bool:
         """Whether the owner has not listened since the supervisor started. Then no node has a partition open."""
-        return self.port_of(self.owner) is None
+        return not (self.folder(self.owner) / _ADDRESS).exists()
 
     def folder(self, node: int) -> Path:
         """The folder of a node in the data directory."""
         return self.data_dir / FOLDER / str(node)
 
     def is_running(self, node: int) -> bool:
-        """Whether the process of a node holds its lock. The kernel releases the lock however the process ends."""
+        """Whether the process of a node holds its lock. The kernel releases the lock however the process ends.
+
+        True if the lock cannot be tried, for example because no descriptor is free.
+        """
         try:
             fd = os.open(self.folder(node) / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError:
+            return True
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -77,10 +82,10 @@ class Membership:
         os.replace(fresh, file)
 
     def port_of(self, node: int) -> int | None:
-        """The port that a node has announced; None if it has not."""
+        """The port that a node has announced; None if it has not, or if the file is damaged. Raises OSError."""
         try:
             return int((self.folder(node) / _ADDRESS).read_text())
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
 
 

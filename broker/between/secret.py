@@ -26,5 +26,5 @@ def make_secret(data_dir: Path) -> None:
 
 
 def read_secret(data_dir: Path) -> str:
-    """The present secret. Raises OSError."""
+    """The present secret. Raises OSError, and ValueError if the file is not text."""
     return (data_dir / FOLDER / _FILE).read_text()

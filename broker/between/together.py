@@ -31,6 +31,7 @@ from barnabas.broker.metadata.image import Listener as MetadataListener
 from barnabas.broker.metadata.producer_ids import ProducerIds
 from barnabas.broker.metadata.topic_manager import TopicManager
 from barnabas.broker.net import listening
+from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.listening import Bound
 from barnabas.broker.parts import Parts
 from barnabas.broker.registry import Answer, Api, Context
@@ -39,6 +40,8 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import NODES, Listener, Protocol
 from barnabas.broker.workers import Workers
+from barnabas.storage.data_dir import DataDir
+from barnabas.storage.errors import StorageError
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -54,7 +57,7 @@ class Together:
         listener = Listener(NODES, "127.0.0.1", 0, Protocol.SASL_PLAINTEXT)
         try:
             self._secret = read_secret(membership.data_dir)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"the nodes of {membership.data_dir} have no secret: {error}") from None
         self.bound = [Bound(listener, listening.bind_one(listener, config))]
         self.channels: Channels = parts.add(Channels(membership))
@@ -64,6 +67,7 @@ class Together:
             self._followers.others = [node for node in membership.ids if node != membership.node_id]
             self._followers.is_running = membership.is_running
         self.following: Following | None = None
+        self._is_loaded = False
         #: Listeners for changes of the metadata.
         self.listeners: list[MetadataListener] = []
 
@@ -106,9 +110,21 @@ class Together:
 
     def around(self, api: Api, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
         """The handler that serves an API on this node."""
-        if self.membership.owns:
-            return self._followers.serve(api, handle)
-        return self.owner.hand_on(api, handle)
+        if not self.membership.owns:
+            return self.owner.hand_on(api, handle)
+        if api.name == "WriteTxnMarkers":
+            return self._once_loaded(handle)
+        return self._followers.serve(api, handle)
+
+    def _once_loaded(self, handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
+        """A handler that ends the connection until the owner has loaded its partitions: it accepts nodes before."""
+
+        def serve(context: Context, request: Any) -> Answer:
+            if not self._is_loaded:
+                raise Disconnected("this node is loading the partitions that it leads")
+            return handle(context, request)
+
+        return serve
 
     # --- the start ----------------------------------------------------------------------------------------------------
 
@@ -121,6 +137,20 @@ class Together:
         if self.membership.owns:
             yield METADATA_TOPIC, 0
 
+    async def to_load(self, metadata: MetadataImage, data_dir: DataDir, is_beginning: bool) -> list[TopicPartition]:
+        """The partitions that this node opens at its start. Raises StorageError.
+
+        Folders of unknown topics may have been copied here. The owner opens them if no other node has started yet.
+        """
+        found = list(self.led(metadata))
+        if is_beginning:
+            known = {METADATA_TOPIC, *metadata.topics}
+            try:
+                found += [key for key in await data_dir.folders() if key[0] not in known]
+            except OSError as error:
+                raise StorageError(f"cannot look for copied folders: {error}") from error
+        return found
+
     def ask_me(self) -> None:
         """Let other nodes connect from now on. Raises OSError."""
         sockets = self.bound[0].sockets
@@ -129,7 +159,11 @@ class Together:
         self.membership.announce(sockets[0].getsockname()[1])
 
     async def join(self, nursery: trio.Nursery, identity: Identity) -> None:
-        """Follow the owner, and register this node for clients. Raises ConfigError if the owner refuses it."""
+        """This node's partitions are loaded: follow the owner, and register this node for clients.
+
+        Raises ConfigError if the owner refuses it.
+        """
+        self._is_loaded = True
         addresses = {bound.name: identity.advertised(bound.name) for bound in identity.bound}
         if self.following is None:
             await self._registration.register(identity.node_id, addresses, identity.rack)
@@ -154,7 +188,7 @@ class Together:
             raise ConfigError(f"the owner of the metadata refuses this node: {ErrorCode(answer.error_code).name}")
 
     def ready(self, handlers: Any, authorizer: Any) -> None:
-        """Carry out the requests that other nodes hand on, from now on."""
+        """Carry out the requests that other nodes forward, from now on."""
         self._desk.ready(handlers, authorizer)
 
     async def close(self) -> None:

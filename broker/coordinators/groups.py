@@ -71,7 +71,8 @@ class Groups(Listener):
         self.coordinator = GroupCoordinator(
             config.group_config(), store, trio.current_time, topics=self.known_topics, wall_ms=clock.wall_ms
         )
-        #: The store that has offsets besides the log or instead of it, while it is used. None if only the log has them.
+        #: The store that keeps offsets beside the log or instead of it, while it is used. None if only the log has
+        #: them.
         self.elsewhere: ZooKeeperOffsets | None = None
         self.zookeeper: ZooKeeperOffsets | None = None
         if config["zookeeper.connect"]:

@@ -92,18 +92,20 @@ class Loading(Generic[L, I]):
             self._coordinator.begin_load(partition)
         wait = FIRST_RETRY_SECONDS
         while partitions := self._left(turns):
+            failed = False
             for partition in partitions:
-                if partition not in self._left(turns):
-                    continue
+                if partition not in self._left(turns) or self._partitions.get(self._topic, partition) is None:
+                    continue  # it is gone, or its folder could not be made, which is logged and tried again elsewhere
                 try:
                     await load_partition(self._coordinator, self._store, partition, limiter=self._limiter)
                     del turns[partition]
                 except (KafkaError, OSError) as error:
                     if partition in self._left(turns):
+                        failed = True
                         self._log.error(self._event, partition=partition, error=error, again_after=wait)
             if self._left(turns):
-                await trio.sleep(wait)
-                wait = min(wait * 2, LAST_RETRY_SECONDS)
+                await trio.sleep(wait if failed else FIRST_RETRY_SECONDS)
+                wait = min(wait * 2, LAST_RETRY_SECONDS) if failed else FIRST_RETRY_SECONDS
 
     def _left(self, turns: dict[int, object]) -> list[int]:
         """The partitions that are still to be loaded, without those that were deleted or have moved."""

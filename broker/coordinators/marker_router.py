@@ -4,7 +4,8 @@
 
 A node gets one request at a time, so the markers that arrive meanwhile go into one request. The leader of a partition
 is looked up when its marker is written, and again before it is sent. If a marker fails, the caller is told, and the
-completion of the transaction writes it again.
+completion of the transaction writes it again. A node that is down is tried again at least each half second, so its
+markers are written soon after it is back.
 
 - Only this node's own image says whether a partition was deleted. A node that lags behind, or has just started, may
   answer for any partition that it does not exist.
@@ -20,9 +21,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
+from barnabas.broker.between.channels import reached
 from barnabas.broker.between.peers import Peers, Unreachable
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.workers import Workers
@@ -81,19 +83,26 @@ class MarkerRouter:
     async def _send(self, node: int, waiting: deque[Waiting]) -> None:
         """Send markers to a node until none waits for it."""
         while waiting:
-            sent = list(self._next(node, waiting))
-            if not sent:
-                continue
-            answer: WriteTxnMarkersResponse | None = None
-            request = _request(sent)
-            with suppress(Unreachable):
-                answer = await self._peers.ask(node, request)
-            if answer is None:
-                log.warning("node %d did not answer: %d markers of transactions will be sent again", node, len(sent))
-            codes = {} if answer is None else _codes(request, answer)
-            for each in sent:
-                self._answered(each, codes.get((each.marker, each.new_epoch, each.where)))
+            await reached(partial(self._send_some, node, waiting), partial(self._tell_away, node, waiting))
         del self._waiting[node]
+
+    async def _send_some(self, node: int, waiting: deque[Waiting]) -> None:
+        """Send one request, if there is anything to send. Raises Unreachable; then all that was in it waits again."""
+        sent = list(self._next(node, waiting))
+        if not sent:
+            return
+        request = _request(sent)
+        try:
+            answer: WriteTxnMarkersResponse = await self._peers.ask(node, request)
+        except Unreachable:
+            waiting.extendleft(reversed(sent))
+            raise
+        codes = _codes(request, answer)
+        for each in sent:
+            self._answered(each, codes.get((each.marker, each.new_epoch, each.where)))
+
+    def _tell_away(self, node: int, waiting: deque[Waiting], error: Unreachable) -> None:
+        log.warning("node %d is away: %d markers of transactions wait for it: %s", node, len(waiting), error)
 
     def _next(self, node: int, waiting: deque[Waiting]) -> Iterator[Waiting]:
         """The next markers to send to a node. The others, whose partition it no longer leads, are answered."""

@@ -42,7 +42,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 # The most in one request to a coordinator. A single transaction may have more bytes.
 MOST_TRANSACTIONS, MOST_BYTES = 500, 64 << 10
-# How long a coordinator may take to answer. After that, clients are told to try again.
+# How long a coordinator may take to answer. After that, clients get an error that makes them try again.
 ANSWER_SECONDS = 30.0
 # The pause before a coordinator is asked again. It doubles each time.
 FIRST_PAUSE_SECONDS = 0.002

@@ -173,7 +173,7 @@ class Queries(Listener):
             self.say(Changed())
 
     def definitions_changed(self) -> None:
-        """Note that the driver has to read the definitions again. It is told at the end of this change."""
+        """Note that the driver has to read the definitions again. It gets the message at the end of this change."""
         self._is_new = True
 
     def _note(self, topic: TopicImage) -> bool:
@@ -548,7 +548,7 @@ class Queries(Listener):
         """Wait until the driver can read all that was said to it."""
         vnode = self._partitions.get(QUERIES_TOPIC, 0)
         if vnode is not None:
-            with suppress(StorageError):  # the log of the driver has failed, which is told elsewhere
+            with suppress(StorageError):  # the log of the driver has failed, which is reported elsewhere
                 await self._flusher.flushed(vnode, vnode.log_end_offset)
 
     async def new_writer(self) -> int:

@@ -74,7 +74,7 @@ class Streams(Listener):
         return plan is not None or before is not None
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
-        """Note a topic's stream. The driver is told if a stream's target or source has changed."""
+        """Note a topic's stream. The driver gets a message if a stream's target or source has changed."""
         if after is not None:
             is_new = self._note(after)
         else:

@@ -209,7 +209,7 @@ class MetadataImage:
         raise StorageError("it cannot be repaired")
 
     def begin_with(self, snapshots: Snapshots, tell: Tell | None = None) -> int:
-        """Forget all, and apply the newest whole snapshot, if there is one; gives the offset where the log goes on."""
+        """Forget all, and apply the newest whole snapshot, if any; gives the offset where the log continues."""
         self._clear()
         snapshot, records = _newest(snapshots, tell)
         for record in records:
@@ -217,7 +217,7 @@ class MetadataImage:
         return 0 if snapshot is None else snapshot.offset
 
     def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> int:
-        """Apply the newest whole snapshot; gives the offset where the log goes on. Raises StorageError."""
+        """Apply the newest whole snapshot; gives the offset where the log continues. Raises StorageError."""
         snapshot, records = _newest(snapshots, tell)
         if snapshot is not None:
             if not vnode.log_start_offset <= snapshot.offset <= vnode.log_end_offset:

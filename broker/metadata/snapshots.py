@@ -1,4 +1,4 @@
-"""Snapshots of the metadata, so that its log, and the time of a start, do not grow for ever (KIP-630).
+"""Snapshots of the metadata, which bound the size of its log and the time of a start (KIP-630).
 
     a change -> the log has grown enough, or the last snapshot is old enough -> all changes wait
     -> the image as records -> `.checkpoint` beside the log, durable -> the log below the previous snapshot is deleted

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import trio
@@ -39,6 +39,8 @@ MAX_PARTITIONS = 100_000
 RECORDS_AT_ONCE = 500
 # The pause before partitions that the disk has refused are tried again.
 _MISSING_SECONDS = 5.0
+# How long a partition that leaves this node may take for the last flush that producers wait for.
+_LAST_FLUSH_SECONDS = 1.0
 # Topics of coordinators: the prefix of their configuration keys, and the compression of their records, as in Kafka.
 _COORDINATORS = {
     OFFSETS_TOPIC: ("offsets.topic", "producer"),
@@ -170,8 +172,23 @@ class TopicManager(Listener):
             await self._take(taken)
         change()
         if given:
+            await self._flush(given)
             await self.data_dir.give(given)
         await self.settle()
+
+    async def _flush(self, given: list[TopicPartition]) -> None:
+        """Flush partitions that get no more records here, so that waiting producers get their acknowledgements.
+
+        Otherwise they would send these records to the next leader again, which only an idempotent producer may do.
+        What cannot be flushed soon, the next leader finds in the log nevertheless.
+        """
+        vnodes = [vnode for key in given if (vnode := self.data_dir.vnodes.get(key)) is not None and vnode.loaded]
+        with trio.move_on_after(_LAST_FLUSH_SECONDS):
+            for vnode in vnodes:
+                self.flusher.request(vnode)
+            for vnode in vnodes:
+                with suppress(StorageError):
+                    await self.flusher.flushed(vnode, vnode.log_end_offset)
 
     async def _take(self, partitions: list[TopicPartition]) -> None:
         """Open partitions that this node leads from now on. What the disk refuses is tried again."""

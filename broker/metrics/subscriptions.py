@@ -1,7 +1,7 @@
-"""The last report of each subscription to a binary log, read from the topic that the subscriptions write it to.
+"""The last report of each subscription to a binary log, read from the topic to which the subscriptions write.
 
-Any client may write to that topic. So what is read is bounded: `MOST_BYTES` each time, only small batches that are not
-compressed, as the subscriptions write them, and `MOST` subscriptions.
+Any client may write to that topic, so the reads are bounded: `MOST_BYTES` each time, only small uncompressed batches,
+as the subscriptions write them, and `MOST` subscriptions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_BATCH = 16 << 10
 
 
 class Subscriptions:
-    """`reports` has the last report by the name of the subscription, that of this node's log."""
+    """`reports` has the last report of each subscription by name, if this node leads the topic's partition."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -30,7 +30,7 @@ class Subscriptions:
         self._next = 0
 
     async def note(self) -> None:
-        """Read what was written since the last call, or a part of it."""
+        """Read the reports written since the last call, or a part of them."""
         vnode = self._partitions.get(TOPIC, 0)
         if vnode is not self._vnode:  # the topic is another one, or another node leads it
             self._vnode, self._next = vnode, 0

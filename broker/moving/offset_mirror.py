@@ -53,7 +53,7 @@ WriteBatch = Callable[[list[Wanted]], Awaitable[dict[Place, str]]]
 
 
 class _Waiter:
-    """A commit that waits for some marks. It is told once, with the reason if they were not written."""
+    """A commit that waits for some marks. It is called once, with the reason if they were not written."""
 
     __slots__ = ("at", "left", "places", "told")
 
@@ -170,7 +170,7 @@ class OffsetMirror:
 
     def forget_marks(self, partitions: Iterable[int]) -> None:
         """Drop all marks because there are too many, and compare all partitions instead."""
-        self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="comparing all")
+        self._log.warning("offsets.zookeeper.many_behind", offsets=len(self._marks), effect="all offsets are compared")
         self._fall_behind("too much is on its way")
         self._dropped, self._marks, self._bytes = self._marks, {}, 0
         for partition in partitions:

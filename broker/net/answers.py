@@ -36,7 +36,7 @@ class _Open:
 
 
 class Answers:
-    """A queue of answers. `take` gives what may be sent; then `sent` is told what is left of it."""
+    """A queue of answers. `take` gives the chunks that may be sent; then `sent` gets those that are left."""
 
     __slots__ = ("_order", "holds", "most_bytes", "queue", "unsent_bytes")
 

@@ -3,7 +3,7 @@
 A frame counts with the bytes received, not with the bytes announced. The rule:
 
 1. Small and large frames have a budget each: a quarter and three quarters of `queued.max.request.bytes`. Frames of
-   clients that have not logged in yet have a small budget besides.
+   clients that have not logged in yet have a small separate budget.
 2. A client may receive as long as it holds no more of a budget than it leaves free (`groupcoord.shares`).
 3. Bytes that it may not receive stay in the socket, and the connection waits. Of the waiting connections, those that
    have had a request handled go first, and of these the frame that lacks the fewest bytes.

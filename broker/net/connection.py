@@ -58,7 +58,7 @@ from barnabas.wire.types import Message, SizedChunk
 MAX_PLAIN_REQUEST = 16 << 20
 # The most bytes of answers that a client may leave unread before it has logged in.
 STRANGERS_BACKLOG_BYTES = 16 << 10
-# How long a connection that always has more to read may go on before the others have their turn.
+# How long a connection that always has more to read is served before the others have their turn.
 SLICE_SECONDS = 0.001
 
 
@@ -371,7 +371,7 @@ class Connection:
                 return
 
     def _receive_some(self) -> bool:
-        """Handle the bytes of one recv, or what is left of the last one; whether to go on."""
+        """Handle the bytes of one recv, or what is left of the last one; whether to continue."""
         framing, answers, holding = self._framing, self._answers, self._holding
         is_allowed = True
         if framing.has_frame:

@@ -83,7 +83,7 @@ class Framing:
         return self.next()
 
     def resume(self) -> bytes | memoryview | None:
-        """Go on with the frames that were left. Gives the first one."""
+        """Continue with the frames that were left. Gives the first one."""
         self.has_frame = False
         if self._buffer is None:
             self._take_up()

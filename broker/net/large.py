@@ -20,7 +20,7 @@ from barnabas.broker.workers import Turns, Yielder, let_go
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.types import Message, SizedChunk, replace
 
-# A request of this size can have so many elements that it takes more than a few milliseconds.
+# The elements of a request of this size can take more than a few milliseconds.
 LARGE_FRAME = 8 << 10
 # A fetch has more bytes per element, and yields to other tasks by itself.
 LARGE_FETCH = 64 << 10

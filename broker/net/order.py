@@ -1,8 +1,8 @@
 """The order in which the requests of one connection take effect.
 
-Kafka handles one request of a connection at a time, and clients rely on it. Here a connection goes on while answers
-wait for an fsync or for other members. One rule keeps Kafka's promise: when a request is handled, the effects of all
-earlier requests of its connection are visible to it, and durable if the policy requires it.
+Kafka handles one request of a connection at a time, and clients rely on it. Here a connection handles further requests
+while answers wait for an fsync or for other members. One rule keeps Kafka's promise: when a request is handled, the
+effects of all earlier requests of its connection are visible to it, and durable if the policy requires it.
 
 Each API states which parts of the broker's state it uses and which it changes (`broker.registry.api`). A request is
 held back, with all later ones, while the answer of an earlier request is open that changes a part that it uses. So a

@@ -7,8 +7,8 @@ their answers are sent together at its end, because waking a client for each sin
 the request.
 
 A connection that has used up its time is called again (`again`). It comes after all that have just become readable, but
-at least one such connection goes on in each pass. So a client that sends little is served at once, however much others
-send.
+at least one such connection is served in each pass. So a client that sends little is served at once, however much
+others send.
 
 Where there is no epoll, a task waits for each socket (`broker.net.task_watch`); everything else is the same.
 

@@ -1,5 +1,4 @@
-"""Connections whose clients have not proved who they are yet, or not ended their TLS handshake: they cost a stranger
-nothing.
+"""Connections whose clients have not proved who they are yet, or not ended their TLS handshake. Anybody can open them.
 
 Together they may be only a part of all connections, so that known clients keep the rest. At the limit, a further one
 replaces another: the oldest of the client with the most (an address, `security.client_of`). So somebody who opens

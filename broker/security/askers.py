@@ -1,4 +1,4 @@
-"""The client that asked for work which goes on after its request: a query topic, a stream.
+"""The client that asked for work that continues after its request: a query topic, a stream.
 
 The asker is kept with the work, as `TYPE:NAME@HOST`, and the work is always done with the asker's rights.
 """

@@ -20,7 +20,7 @@ from barnabas.broker.security.operations import READ_TOPIC, Right
 from barnabas.broker.security.principals import DRIVER, NODE, Principal, parse_principal
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
-#: The class that is meant by `authorizer.class.name`.
+#: The only class that `authorizer.class.name` may name.
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 #: The most decisions remembered, and the longest name in one: about 10 MB.
 _MOST_DECISIONS = 20_000
@@ -39,7 +39,7 @@ class Authorizer(Protocol):
         """A number that changes when decisions may change."""
 
     def forget(self) -> None:
-        """Forget all decisions, because something besides the ACLs has changed."""
+        """Forget all decisions, because something other than the ACLs has changed."""
 
     def allows(
         self, principal: Principal, host: str, right: Right, name: str, *, api: str = "", quiet: bool = False

@@ -4,11 +4,11 @@
     HANDSHAKE  ApiVersions; SaslHandshake with a mechanism that is served       HANDSHAKE; EXCHANGE
     EXCHANGE   SaslAuthenticate (after SaslHandshake 0: bare tokens), until     KNOWN
                the mechanism knows who the client is
-    KNOWN      whatever there is, until the session is over; then only          KNOWN
-               SaslHandshake, with the same mechanism: a login anew             EXCHANGE
+    KNOWN      any request, until the session is over; then only                KNOWN
+               SaslHandshake, with the same mechanism: a new login              EXCHANGE
     FAILED     nothing: the connection ends when the client has its answer
 
-Any other request ends the connection. A later login must be by the same principal; while it goes on, the client keeps
+Any other request ends the connection. A later login must be by the same principal; during this login, the client keeps
 its principal.
 
 Source: KIP-12, KIP-43 (mechanisms), KIP-152 (SaslAuthenticate), KIP-368 (re-authentication).

@@ -231,7 +231,7 @@ def tell_unused(log: EventLog, keys: Mapping[str, ConfigKey], given: Mapping[str
         and log.is_new(f"config.unused {name}")
     ]
     if unused:
-        log.info("config.unused", keys=",".join(unused), effect="none here")
+        log.info("config.unused", keys=",".join(unused), effect="none")
 
 
 class ResourceConfigs(Listener):

@@ -82,7 +82,7 @@ NO_REPLICATION = "Nothing is replicated."
 NO_THREADS = "One event loop does this work."
 NO_QUORUM = "The one node is its own controller."
 NO_REPORTERS = "Metrics come from the HTTP listener (barnabas.http.listen), not from reporters."
-LEVEL = "A batch that is compressed anew gets the codec's default level."
+LEVEL = "A batch that is compressed again gets the codec's default level."
 
 #: Keys in the settings that Kafka comes with, which Kafka itself does not describe.
 INTERNAL = frozenset(
@@ -189,7 +189,7 @@ UNUSED_BROKER = [
     *_rows("A transaction is aborted when its time is over.", """
         transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000 1 .
     """),
-    *_rows("A request that waits for the transaction before it goes on when that is complete.", """
+    *_rows("A request that waits for the previous transaction continues as soon as that is complete.", """
         add.partitions.to.txn.retry.backoff.ms int 20 1 .
     """),
     *_rows("The log is read in pieces of 4 MiB.", """

@@ -29,9 +29,11 @@ OWNER = 1
 class Several:
     """Nodes 1 to `count`. The first owns the metadata."""
 
-    def __init__(self, path: Path, count: int, nursery: trio.Nursery, settings: dict[str, str]) -> None:
+    def __init__(
+        self, path: Path, count: int, nursery: trio.Nursery, settings: dict[str, str], disks: dict[int, Io]
+    ) -> None:
         self.path, self.count = path, count
-        self._nursery, self._settings = nursery, settings
+        self._nursery, self._settings, self._disks = nursery, settings, disks
         self.running: dict[int, Running] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
         self._ended: dict[int, trio.Event] = {}
@@ -50,7 +52,7 @@ class Several:
         properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(self.path), "node.id": str(node)}
         config = BrokerConfig({**properties, **self._settings})
         membership = Membership(node, OWNER, self.count, self.path)
-        made = Node(config, EventLog(said).of(node=node), membership=membership)
+        made = Node(config, EventLog(said).of(node=node), io=self._disks.get(node), membership=membership)
         self._scopes[node], self._ended[node] = trio.CancelScope(), trio.Event()
         await self._nursery.start(self._run, node, made)
         self.running[node] = Running(made, said)
@@ -94,8 +96,13 @@ class Several:
 
 
 @asynccontextmanager
-async def several(path: Path, *, count: int = 3, **settings: Any) -> AsyncIterator[Several]:
-    """All nodes serve during this block. Then they stop, and the folder is as a single process leaves it."""
+async def several(
+    path: Path, *, count: int = 3, disks: dict[int, Io] | None = None, **settings: Any
+) -> AsyncIterator[Several]:
+    """All nodes serve during this block. Then they stop, and the folder is as a single process leaves it.
+
+    `disks` has the `Io` of nodes that do not write to the disk directly.
+    """
     path.mkdir(exist_ok=True)
     claim = Claim.take(Io(), str(path), node_id=OWNER, cluster_id=None, for_nodes=True)
     make_secret(path)
@@ -103,7 +110,7 @@ async def several(path: Path, *, count: int = 3, **settings: Any) -> AsyncIterat
     named = {key.replace("_", "."): value for key, value in settings.items()}
     try:
         async with trio.open_nursery() as nursery:
-            nodes = Several(path, count, nursery, named)
+            nodes = Several(path, count, nursery, named, disks or {})
             with trio.fail_after(60):
                 async with trio.open_nursery() as starting:
                     for node in range(OWNER, OWNER + count):

@@ -75,3 +75,28 @@ async def test_a_partition_that_goes_and_comes_back_while_it_is_read_is_read_onc
     assert len(reading.gates) == 2, "and no third time"
     assert reading.finished == [0]
     assert said.getvalue() == "", "that it went is nobody's fault"
+
+
+async def test_a_partition_whose_folder_could_not_be_made_for_long_is_read_soon_after_it_is_there(
+    monkeypatch: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Its clients wait. Why it is not there, whoever could not make it has told."""
+    reading, said = Reading(), io.StringIO()
+    any_of: Any = reading
+    is_there = False
+    monkeypatch.setattr(reading, "get", lambda *_: reading if is_there else None)
+    loading: Loading[Any, Any] = Loading("t", any_of, any_of, any_of, any_of, EventLog(said), "load_failed")
+
+    async def read(coordinator: Reading, _: object, partition: int, **__: object) -> None:
+        assert is_there
+        coordinator.finish_load(coordinator.begin_load(partition), None)
+
+    monkeypatch.setattr("barnabas.broker.coordinators.loading.load_partition", read)
+    async with trio.open_nursery() as nursery:
+        loading.start(nursery)
+        await trio.sleep(600)
+        assert reading.begun == [0], "its clients are told that it is being loaded"
+        is_there = True
+        await trio.sleep(1)
+        assert reading.finished == [0]
+    assert said.getvalue() == ""

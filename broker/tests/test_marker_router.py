@@ -16,6 +16,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.coordinators.marker_router import MOST_MARKERS, MarkerRouter
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.partitions import Partitions
+from barnabas.broker.tests.conftest import until
 from barnabas.broker.workers import Workers
 from barnabas.groupcoord.transactions.tests.harness import V1, V2, Entry, Partition, World
 from barnabas.wire.aliases import TopicPartition
@@ -74,7 +75,7 @@ class Asked:
     async def wait(self) -> WriteTxnMarkersResponse:
         await self._done.wait()
         if self._answer is None:
-            raise Unreachable
+            raise Unreachable("it has ended")
         return self._answer
 
     async def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
@@ -152,6 +153,11 @@ async def cluster(nursery: trio.Nursery) -> Cluster:
     return Cluster(workers)
 
 
+async def next_asked(cluster: Cluster) -> None:
+    """Wait until the router has asked a node."""
+    await until(lambda: bool(cluster.open))
+
+
 async def test_markers_travel_together_and_say_what_they_are(cluster: Cluster) -> None:
     cluster.topic("t", 2, 2, 3)
     await cluster.write(("t", 0), ("t", 1), ("t", 2))
@@ -198,23 +204,62 @@ async def test_what_another_node_says_never_ends_the_tries(cluster: Cluster, cod
     assert told not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-async def test_a_node_that_does_not_answer_or_answers_something_else(cluster: Cluster) -> None:
+async def test_a_node_that_answers_something_else(cluster: Cluster) -> None:
     cluster.topic("t", 2)
-    for answer in (None, WriteTxnMarkersResponse([]), WriteTxnMarkersResponse([WritableTxnMarkerResult(99, [])])):
+    for answer in (WriteTxnMarkersResponse([]), WriteTxnMarkersResponse([WritableTxnMarkerResult(99, [])])):
         await cluster.write(("t", 0))
-        if answer is None:
-            await cluster.open[0].end()
-        else:
-            await cluster.open[0].answer_with(answer)
+        await cluster.open[0].answer_with(answer)
         assert cluster.told.pop() == (("t", 0), ErrorCode.NETWORK_EXCEPTION)
 
 
-async def test_this_nodes_image_says_that_a_partition_is_gone(cluster: Cluster) -> None:
+async def test_a_node_that_was_away_for_long_gets_its_markers_within_a_second(
+    cluster: Cluster, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In their order, with what has come meanwhile, and without those that nobody waits for any more."""
+    cluster.topic("t", 2, 2, 2)
+    wanted = True
+    await cluster.write(("t", 0))
+    await cluster.write(("t", 1), wanted=lambda: wanted)
+    back = trio.current_time() + 300
+    while trio.current_time() < back:
+        await next_asked(cluster)
+        await cluster.open[0].end()
+        assert cluster.told == []
+    wanted = False
+    await cluster.write(("t", 2))
+    gone_again = trio.current_time()
+    await next_asked(cluster)
+    assert trio.current_time() - gone_again < 1
+    assert cluster.open[0].places == [("t", 0), ("t", 2)]
+    await cluster.open[0].answer()
+    assert cluster.told == [(("t", 0), ErrorCode.NONE), (("t", 2), ErrorCode.NONE)]
+    assert [record.message for record in caplog.records] == [
+        "node 2 is away: 2 markers of transactions wait for it: it has ended"
+    ]
+    assert cluster.router._waiting == {}
+
+
+async def test_what_waits_for_a_node_that_is_away_goes_where_its_partition_goes(
+    cluster: Cluster, autojump_clock: trio.testing.MockClock
+) -> None:
+    cluster.topic("t", 2, 2)
+    await cluster.write(("t", 0), ("t", 1))
+    await cluster.open[0].end()
+    cluster.move("t", 1, 3)
+    await next_asked(cluster)
+    assert cluster.open[0].places == [("t", 0)]
+    assert cluster.told == [(("t", 1), ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+
+
+async def test_this_nodes_image_says_that_a_partition_is_gone(
+    cluster: Cluster, autojump_clock: trio.testing.MockClock
+) -> None:
     cluster.topic("t", 2)
     await cluster.write(("t", 0))
     await cluster.write(("t", 0), producer=8)
     cluster.delete("t")
     await cluster.open[0].end()
+    await until(lambda: len(cluster.told) == 2)
     assert cluster.told == [(("t", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)] * 2
     assert cluster.open == []
 

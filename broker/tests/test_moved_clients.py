@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from barnabas.broker.tests.client import batch_of, produce_request
 from barnabas.broker.tests.conftest import until
 from barnabas.broker.tests.several import OWNER, Several, several
 from barnabas.broker.tests.test_several_nodes import leads, move
+from barnabas.storage.unflushed import LocalFlushJob
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -177,6 +179,70 @@ async def _begin_to_move(nodes: Several) -> None:
     async with await nodes[OWNER].client() as client:
         await client.send(AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [part])]))
         await trio.sleep_forever()
+
+
+class SlowDisk:
+    """The disk of a node, on which fsyncs of a partition's files wait until `goes_on`."""
+
+    def __init__(self, nodes: Several, node: int, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.goes_on, self.waits = threading.Event(), threading.Event()
+        run = LocalFlushJob.run
+
+        def run_later(job: LocalFlushJob) -> None:
+            if f"/{folder}/" in job.segment.path():
+                self.waits.set()
+                self.goes_on.wait(60)
+            run(job)
+
+        monkeypatch.setattr(LocalFlushJob, "run", run_later)
+        flusher = nodes[node].node.flusher
+        flusher._kernel, flusher._spot_seconds = None, -1.0  # in a thread, always
+
+
+async def test_batches_that_wait_for_the_disk_when_their_partition_goes_are_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a producer without idempotence does not write it twice."""
+    async with several(tmp_path) as nodes:
+        await with_topic(nodes)
+        disk = SlowDisk(nodes, 2, "t-0", monkeypatch)
+        client = await nodes.client(2)
+        await client.send(produce_request("t", batch_of(b"v")), 9)
+        await trio.to_thread.run_sync(disk.waits.wait)
+        await client.send(produce_request("t", batch_of(b"w")), 9)  # it waits for the fsync after this one
+        await until(lambda: nodes[2].node.vnodes["t", 0].log_end_offset == 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(moved, nodes, 3)
+            await until(lambda: nodes[2].node.metadata.topics["t"].partitions[0].node != 2)
+            disk.goes_on.set()
+            for offset in range(2):
+                answer = (await client.receive()).responses[0].partition_responses[0]
+                assert (answer.error_code, answer.base_offset) == (0, offset)
+        found = await (await nodes.client(3)).fetch("t")
+        assert (found.error_code, found.high_watermark) == (0, 2)
+
+
+async def test_a_batch_on_disk_is_acknowledged_although_its_request_waits_for_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition of the first batch moves while the second batch waits for the disk."""
+    async with several(tmp_path) as nodes:
+        await with_topic(nodes)
+        await (await nodes.client(1)).create_topic("u", 1)
+        if (await nodes.leaders("u"))[0] != 2:
+            assert await move(nodes, "u", {0: 2}) == [0]
+            await until(lambda: all(leads(each.node, "u", 0, 2) for each in nodes.running.values()))
+        disk = SlowDisk(nodes, 2, "u-0", monkeypatch)
+        request = produce_request("t", batch_of(b"v"))
+        request.topic_data.append(produce_request("u", batch_of(b"w")).topic_data[0])
+        client = await nodes.client(2)
+        await client.send(request, 9)
+        await trio.to_thread.run_sync(disk.waits.wait)
+        await until(lambda: nodes[2].node.vnodes["t", 0].high_watermark == 1)
+        await moved(nodes, 3)
+        disk.goes_on.set()
+        answers = (await client.receive()).responses
+        assert [each.partition_responses[0].error_code for each in answers] == [0, 0]
 
 
 async def test_a_batch_that_is_flushed_while_its_partition_goes_is_asked_for_again(tmp_path: Path) -> None:

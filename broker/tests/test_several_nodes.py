@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -420,6 +421,42 @@ async def test_one_node_becomes_three_and_one_again(tmp_path: Path, start: Start
                 assert (await client.fetch("t", 0, index)).high_watermark == 2 + 2 * round_number
                 assert (await client.produce("t", batch_of(b"c"), index)).error_code == 0
             assert " error " not in one.log
+
+
+async def test_a_folder_that_was_copied_here_becomes_a_topic_at_the_start_of_all_nodes(
+    tmp_path: Path, start: Start
+) -> None:
+    """`start` has the folder that it is copied from."""
+    async with start(node_id="1") as one, await one.client() as client:
+        await client.create_topic("copied", 2)
+        assert (await client.produce("copied", batch_of(b"a"), 1)).error_code == 0
+    async with several(tmp_path / "nodes") as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+    for index in range(2):
+        shutil.copytree(tmp_path / "data" / f"copied-{index}", tmp_path / "nodes" / f"copied-{index}")
+    async with several(tmp_path / "nodes") as nodes:
+        for node in NODES:
+            assert await seen_topic(await nodes.client(node), "copied") == (0, 2)
+        (leader,) = set((await nodes.leaders("copied")).values())
+        assert await values(nodes, "copied", 1, leader) == 1
+        nodes.no_errors()
+
+
+async def test_a_folder_of_a_removed_topic_is_not_taken_for_a_copied_one(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    async with several(tmp_path / "nodes") as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        for index, leader in (await nodes.leaders("t")).items():
+            assert (await (await nodes.client(leader)).produce("t", batch_of(b"a"), index)).error_code == 0
+            shutil.copytree(tmp_path / "nodes" / f"t-{index}", copy / f"t-{index}")
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        assert (await (await nodes.client(2)).ask(gone, 6)).responses[0].error_code == 0
+    for folder in copy.iterdir():  # as if a node had ended before it heard of the removal
+        shutil.copytree(folder, tmp_path / "nodes" / folder.name)
+    async with several(tmp_path / "nodes") as nodes:
+        assert (await seen_topic(await nodes.client(2), "t"))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not [folder for folder in (tmp_path / "nodes").glob("t-*") if not folder.name.endswith("-delete")]
+        nodes.no_errors()
 
 
 async def test_one_process_does_not_take_a_folder_whose_nodes_run(tmp_path: Path) -> None:

@@ -166,7 +166,8 @@ async def test_a_node_that_is_down_gets_its_markers_when_it_is_back(start: Start
         assert (await producer.write(b"1", partition=1)).error_code == 0
         both.wire.down.add(OTHER)
         assert await producer.end() == 0
-        await until(lambda: both.wire.count(WriteTxnMarkersRequest) > 1)
+        here = both.nodes[COORDINATOR].node.vnodes["a", 0]
+        await until(lambda: here.last_stable_offset == 2 and both.wire.count(WriteTxnMarkersRequest) > 1)
         assert await seen(both) == [[b"1"], []]
         assert both.nodes[COORDINATOR].log.count("no marker") == 0
         both.wire.down.clear()

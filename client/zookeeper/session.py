@@ -19,7 +19,7 @@ MOST_OPERATIONS, MOST_BYTES = 500, 400_000
 #: The most requests in flight.
 MOST_READS = 2000
 _BYTES_OF_AN_OPERATION = 100  # excluding its path
-#: If the first answer does not come within this time, nobody is there.
+#: If the first answer does not come within this time, the address counts as unreachable.
 CONNECT_SECONDS = 5.0
 NEVER = float("inf")
 

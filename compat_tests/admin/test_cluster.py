@@ -184,14 +184,14 @@ def test_features_are_what_they_are(pipe: Pipe) -> None:
     assert pipe.ask(UpdateFeaturesRequest()).error_code == OK
 
 
-def test_what_has_a_configuration_is_listed(pipe: Pipe) -> None:
+def test_what_has_a_configuration_is_listed(pipe: Pipe, server: Server) -> None:
     def listed(*kinds: int) -> set[tuple[int, str]]:
         answer = pipe.ask(ListConfigResourcesRequest(list(kinds)))
         assert answer.error_code == OK
         return {(each.resource_type, each.resource_name) for each in answer.config_resources}
 
     assert {(2, "t"), (4, "1"), (8, "1")} <= listed()
-    assert listed(4) == {(4, "1")}
+    assert listed(4) == {(4, str(1 + index)) for index in range(server.processes)}
     assert listed(16, 32) == set()
     assert pipe.ask(ListConfigResourcesRequest(), 0).config_resources == []
     assert pipe.ask(ListConfigResourcesRequest([99])).error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def mariadb(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     server.prepare()
     yield server
     server.stop()
+    shutil.rmtree(server.data)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,7 @@ def target(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     server.start()
     yield server
     server.stop()
+    shutil.rmtree(server.data)
 
 
 @pytest.fixture

@@ -38,6 +38,11 @@ class MariaDb:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def data(self) -> Path:
+        """Its tables and logs, 50 to 180 MB."""
+        return self.folder / "data"
+
+    @property
     def url(self) -> str:
         """The URL of the user who may read the binary log; the password is in MYSQL_PWD."""
         return f"mysql://{USER}@127.0.0.1:{self.port}"
@@ -49,7 +54,7 @@ class MariaDb:
         return source_of(self.url.replace("@", f":{PASSWORD.replace(chr(92), '%5C').replace(' ', '%20')}@"))
 
     def start(self) -> None:
-        data, own = self.folder / "data", self.folder / "tmp"
+        data, own = self.data, self.folder / "tmp"
         own.mkdir(exist_ok=True)
         # A server that starts removes all temporary tables in this folder, so each server needs a folder of its own.
         environment = {**os.environ, "TMPDIR": str(own)}

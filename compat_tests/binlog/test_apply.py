@@ -287,7 +287,7 @@ def test_statements_in_a_topic_of_several_partitions_and_lost_records_end_it(
         applying.to_the_end()
         written(server, "parts", row("insert", db="parts", field=["2"]))
         asked = DeleteRecordsRequest([DeleteRecordsTopic("parts", [DeleteRecordsPartition(0, 2)])], 5000)
-        told = cluster.any(asked, DeleteRecordsResponse)
+        told = cluster.broker(cluster.leaders("parts")[0]).ask(asked, DeleteRecordsResponse)
         assert told.topics[0].partitions[0].error_code == 0
         assert "the records in between are deleted" in applying.refused()
     written(server, "parts", row("query", db="parts", sql="DROP TABLE t"))

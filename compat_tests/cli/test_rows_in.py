@@ -18,7 +18,14 @@ pytest.importorskip("pyarrow")
 
 def read(server: Server, topic: str, count: int) -> list[tuple[bytes | None, bytes | None, int]]:
     """Key, value and timestamp of the `count` committed records, partition by partition."""
-    consumer = Consumer({"bootstrap.servers": server.address, "group.id": "reads", "enable.partition.eof": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.address,
+            "group.id": "reads",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+        }
+    )
     try:
         partitions = consumer.list_topics(topic, 10).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])

@@ -83,7 +83,9 @@ def table_of(pairs: Iterator[tuple[bytes, bytes | None]] | list[tuple[bytes, byt
 
 
 def read_by_confluent(server: Barnabas, topic: str) -> Table:
-    consumer = Consumer({"bootstrap.servers": server.address, "group.id": "g", "enable.partition.eof": True})
+    consumer = Consumer(
+        {"bootstrap.servers": server.address, "group.id": "g", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[tuple[bytes, bytes | None]] = []
     last = -1

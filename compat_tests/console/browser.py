@@ -80,8 +80,9 @@ class Browser:
             raise BrowserError(f"{told['error']}: {told['message'][:1000]}") from None
 
     def open(self, url: str) -> None:
-        """Go to an address."""
-        self._ask("POST", "/url", {"url": url})
+        """Go to an address. What was shown before is gone at once, and is not taken for what is to come."""
+        for each in ("about:blank", url):
+            self._ask("POST", "/url", {"url": each})
 
     def run(self, script: str, *args: object) -> Any:
         """The value of a JavaScript expression in the page; `arguments` has the given values."""

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from compat_tests.broker_process import Barnabas
+from compat_tests.broker_process import Barnabas, following_free_ports
 from compat_tests.console.browser import Browser
 from compat_tests.tools import missing
 
 
-def free_port() -> int:
-    """A free port, which a broker keeps over its restart."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 class Shown(Barnabas):
-    """A broker with a console at `url`."""
+    """A broker with a console at `url`, which it keeps over a restart."""
 
     def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
-        self.url = f"http://127.0.0.1:{free_port()}/console/"
+        self.url = f"http://127.0.0.1:{following_free_ports(self.processes)}/console/"
         listen = {"barnabas.http.listen": self.url.split("/")[2], "barnabas.http.console.writes": "true"}
         super().__init__(folder, {**listen, **(overrides or {})})
 

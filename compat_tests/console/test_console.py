@@ -40,9 +40,9 @@ def test_every_view_has_an_address_and_no_script_fails(shop: Shown, browser: Bro
         "topics/orders/settings?filter=retention": ("orders", "retention.ms"),
         "topics/orders/groups": ("orders", "billing"),
         "groups": ("Consumer groups", "billing"),
-        "groups/billing": ("billing", "Nobody is in this group"),
+        "groups/billing": ("billing", "The group has no members"),
         "queries": ("Queries & streams", "There are no query topics"),
-        "transactions": ("Transactions", "No transactional producer"),
+        "transactions": ("Transactions", "no transactional producers"),
         "access": ("Users & ACLs", "not enforced"),
         "settings?filter=http": ("Settings", "barnabas.http.console.writes"),
     }
@@ -170,13 +170,14 @@ def test_a_group_is_moved_after_a_preview(shop: Shown, browser: Browser) -> None
     browser.click_text("Preview", "dialog button")
     browser.until_text("Nothing has been changed yet", "dialog")
     browser.click_text("Reset", "dialog button")
-    browser.until_text("goes on at other offsets", "#notes")
+    browser.until_text("continues at other offsets", "#notes")
     browser.until(
         "[...document.querySelectorAll('section:last-of-type tbody tr')].every(r => r.cells[2].innerText === '0')"
     )
     browser.click_text("Delete group")
     browser.click_text("Delete group", "dialog button")
     browser.until(f"{TITLE} === 'Consumer groups'")
+    browser.until("document.querySelector('tbody')")
     assert "moved" not in browser.run("document.querySelector('tbody').innerText").split()
 
 
@@ -285,7 +286,7 @@ def test_ten_thousand_topics_are_a_page(tmp_path: Path, browser: Browser) -> Non
         browser.click_text("Records", "th button")
         browser.until_text("1–50 of 10,000")
         browser.fill("[data-search]", "topic-09999")
-        browser.until_text("1 in all")
+        browser.until_text("1 in total")
         browser.open(f"{broker.url}#/overview")
         browser.until_text("10,000", ".tile")
 

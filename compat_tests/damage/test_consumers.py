@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,33 +56,50 @@ def damage(path: Path, batch: int, at: int, bits: int) -> None:
     path.write_bytes(data)
 
 
+def topic_of(kind: type[Driver], what: str) -> str:
+    """A topic of the client's own for each damage: the first one who reads it has it set aside."""
+    return f"t-{CLIENTS.index(kind)}-{list(DAMAGES).index(what)}"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
+    server = Barnabas(tmp_path_factory.mktemp("broker"), {"barnabas.streams.driver": "none"})
+    server.expected_errors.append("log.damaged")
+    topics = {topic_of(kind, what): what for kind in CLIENTS for what in DAMAGES}
+    batches = [
+        build_batch([Record(b"k", value(batch * EACH + n), 1_700_000_000_000 + batch) for n in range(EACH)])
+        for batch in range(BATCHES)
+    ]
+    with server:
+        with Pipe(server.port) as pipe:
+            for topic in topics:
+                created(pipe, topic, segment_bytes=str(1 << 20))
+                assert {produced(pipe, topic, batch).error_code for batch in batches} == {0}
+        assert server.stop() == 0
+        for topic, what in topics.items():
+            assert len(segment_files(server.data_dir, topic, 0)) > 2
+            damage(server.segment(topic), DAMAGED, *DAMAGES[what])
+        server.start()
+        yield server
+        assert server.stop() == 0
+    assert server.errors() == []
+
+
 @pytest.mark.parametrize("what", DAMAGES)
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.name)
-def test_a_client_reads_all_but_the_damaged_batch(kind: type[Driver], what: str, tmp_path: Path) -> None:
+def test_a_client_reads_all_but_the_damaged_batch(kind: type[Driver], what: str, broker: Barnabas) -> None:
     if kind.tool and (reason := missing(kind.tool)):
         pytest.skip(reason)
-    broker = Barnabas(tmp_path / "broker", {"barnabas.streams.driver": "none"})
-    broker.expected_errors.append("log.damaged")
-    with broker:
-        with Pipe(broker.port) as pipe:
-            created(pipe, "t", segment_bytes=str(1 << 20))
-            for batch in range(BATCHES):
-                records = [Record(b"k", value(batch * EACH + n), 1_700_000_000_000 + batch) for n in range(EACH)]
-                assert produced(pipe, "t", build_batch(records)).error_code == 0
-        assert broker.stop() == 0
-        files = segment_files(broker.data_dir, "t", 0)
-        assert len(files) > 2
-        damage(files[0], DAMAGED, *DAMAGES[what])
-        broker.start()
-        client = kind(broker.address)
-        lost = range(DAMAGED * EACH, (DAMAGED + 1) * EACH)
-        expected = [n for n in range(BATCHES * EACH) if n not in lost]
-        found = client.consume("t", len(expected))
-        client.close()
-        assert [record.offset for record in found] == expected
-        assert [record.value for record in found] == [value(n) for n in expected]
-        assert broker.stop() == 0
-    lines = [line for line in broker.log_file.read_text().splitlines() if "log.damaged" in line]
+    topic = topic_of(kind, what)
+    client = kind(broker.address)
+    lost = range(DAMAGED * EACH, (DAMAGED + 1) * EACH)
+    expected = [n for n in range(BATCHES * EACH) if n not in lost]
+    found = client.consume(topic, len(expected))
+    client.close()
+    assert [record.offset for record in found] == expected
+    assert [record.value for record in found] == [value(n) for n in expected]
+    lines = [
+        line for line in broker.log_file.read_text().splitlines() if "log.damaged" in line and f"topic={topic} " in line
+    ]
     assert len(lines) == 1
-    assert f"{files[0].name}" in lines[0]
-    assert broker.errors() == []
+    assert broker.segment(topic).name in lines[0]

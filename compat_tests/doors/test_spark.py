@@ -36,6 +36,7 @@ def init(spark):
 """
 
 
+@pytest.mark.long
 def test_a_query_is_refused_in_one_line_or_runs_the_slower_way(tmp_path: Path) -> None:
     (tmp_path / "shut.py").write_text(SHUT)
     settings = {
@@ -56,7 +57,7 @@ def test_a_query_is_refused_in_one_line_or_runs_the_slower_way(tmp_path: Path) -
         assert [record.value for record in client.consume("hot", 1)] == [b'{"device":"A"}']
         client.close()
         assert processes(broker, "driver") == [driver], "neither question has ended it"
-        log = broker.log_file.read_text()
-        assert log.count(" warning streams message=") == log.count("queries look at every row in the JVM") == 1
+        (told,) = [line for line in broker.log_file.read_text().splitlines() if " warning streams " in line]
+        assert "queries look at every row in the JVM" in told
         assert not broker.errors()
         assert broker.stop() == 0

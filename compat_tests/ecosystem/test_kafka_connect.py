@@ -94,7 +94,7 @@ def broker(tmp_path: Path) -> Iterator[Barnabas]:
 def values(broker: Barnabas, topic: str) -> list[str]:
     """The values that a read_committed consumer reads of a topic."""
     settings = {"bootstrap.servers": broker.address, "group.id": "r", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True})
+    consumer = Consumer({**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[str] = []
     while (message := consumer.poll(20)) is not None and message.error() is None:

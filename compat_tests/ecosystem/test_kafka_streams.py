@@ -71,6 +71,7 @@ class Counts:
                 "group.id": "reader",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
                 "log_level": 0,
             }
         )

@@ -91,7 +91,7 @@ def write(server: Server, topic: str, first: int, count: int) -> None:
 def read(server: Server, topic: str, count: int) -> list[Message]:
     """Read a topic to its end, and until there are `count` records."""
     settings = {"bootstrap.servers": server.address, "group.id": "r", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0})
+    consumer = Consumer({**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "log_level": 0})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     found: list[Message] = []
     at_end: set[int | None] = set()
@@ -119,7 +119,9 @@ def commit(server: Server, offset: int) -> None:
 def unread(server: Server, topic: str) -> list[str] | None:
     """The records that the group would read next in a topic; None while it has no position there."""
     settings = {"bootstrap.servers": server.address, "group.id": "billing", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0, "enable.auto.commit": False})
+    consumer = Consumer(
+        {**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "log_level": 0, "enable.auto.commit": False}
+    )
     places = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], 20)
     if any(place.offset < 0 for place in places):
         return None

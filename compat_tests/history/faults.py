@@ -21,8 +21,9 @@ from compat_tests.tools import ROOT
 
 DISK_MIB = 512
 KINDS = ("kill", "pause", "full disk", "clock")
-#: The faults of several nodes; `kill` kills all of them.
+#: The faults of several nodes; `kill` kills all of them. They share one disk.
 NODE_KINDS = (*("kill node", "kill a mover", "pause node") * 3, "kill", "clock")
+NODE_KINDS_AND_FULL_DISK = (*NODE_KINDS, *("full disk",) * 4)
 
 
 class ShiftedBarnabas(Barnabas):
@@ -56,6 +57,12 @@ class ShiftedNodes(ShiftedBarnabas, Nodes):
     def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
         super().__init__(folder, overrides)
         self.expected_errors.append("node.ended")
+
+    def mount(self) -> str | None:
+        why = super().mount()
+        if self.is_small:
+            self.expected_errors.append("No space left on device")
+        return why
 
     @property
     def address(self) -> str:

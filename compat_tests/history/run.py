@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import sys
 import tempfile
 import time
@@ -32,7 +33,14 @@ from compat_tests.history.clients import (
     Values,
     read_to_end,
 )
-from compat_tests.history.faults import KINDS, NODE_KINDS, Faults, ShiftedBarnabas, ShiftedNodes
+from compat_tests.history.faults import (
+    KINDS,
+    NODE_KINDS,
+    NODE_KINDS_AND_FULL_DISK,
+    Faults,
+    ShiftedBarnabas,
+    ShiftedNodes,
+)
 from compat_tests.history.moves import Mover
 from compat_tests.nodes.broker import Nodes
 from compat_tests.waiting import until
@@ -181,12 +189,15 @@ def main() -> int:
             print(f"no small disk, and so no full one: {reason}")
         try:
             with server:
-                kinds = NODE_KINDS if args.processes > 1 else KINDS
+                several = NODE_KINDS if reason else NODE_KINDS_AND_FULL_DISK
+                kinds = several if args.processes > 1 else KINDS
                 ops, result = make_history(
                     server, args.seed, args.seconds, kinds=() if args.quiet else kinds, most_kills=args.kills
                 )
         finally:
             if isinstance(server, ShiftedBarnabas):
+                if args.keep and server.is_small:  # its disk is gone after this
+                    shutil.copytree(server.data_dir, args.keep / "data-kept", ignore=shutil.ignore_patterns("filler"))
                 server.unmount()
     if args.save:
         args.save.write_bytes(b"".join(msgspec.json.encode(op) + b"\n" for op in ops))

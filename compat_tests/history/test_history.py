@@ -53,7 +53,7 @@ def _nodes_killed(faults: Counter[str]) -> int:
 
 @pytest.mark.parametrize(
     ("seed", "seconds"),
-    [(1, 10), pytest.param(1, 30, marks=pytest.mark.long), pytest.param(2, 30, marks=pytest.mark.slow)],
+    [(1, 5), pytest.param(1, 30, marks=pytest.mark.long), pytest.param(2, 30, marks=pytest.mark.slow)],
 )
 def test_some_seconds(tmp_path: Path, seed: int, seconds: float) -> None:
     print(clean(tmp_path, seed, seconds).summary())

@@ -132,10 +132,11 @@ def write_compacted(server: Server, folder: Path) -> None:
 
     def is_clean() -> bool:
         send(producer(server), "compacted", [b"more"], next(times))
-        checkpoint = folder / "cleaner-offset-checkpoint"
-        return checkpoint.exists() and checkpoint.read_text().count("compacted ") == PARTITIONS
+        name = "cleaner-offset-checkpoint"
+        checkpoints = [*folder.glob(name), *folder.glob(f"nodes/*/{name}")]
+        return sum(each.read_text().count("compacted ") for each in checkpoints) == PARTITIONS
 
-    until(is_clean, "Kafka has compacted the topic")
+    until(is_clean, "the topic has been compacted")
 
 
 def write_deleted(server: Server) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 from pathlib import Path
 
 from compat_tests.broker_process import Barnabas
@@ -43,7 +44,18 @@ class Nodes(Barnabas):
         os.kill(self.pids()[node], number)
 
     def kill_node(self, node: int) -> None:
-        """SIGKILL for a node; returns when a new process runs as that node."""
+        """SIGKILL for a node; returns when a new process runs as that node and takes connections.
+
+        kafka-python 3.0.12 loses a transaction's request if the coordinator refuses the connection, and waits forever.
+        """
         before = self.pids()[node]
         os.kill(before, signal.SIGKILL)
         until(lambda: self.pids().get(node) not in (None, before), f"node {node} is there again")
+        until(lambda: self._takes_connections(node), f"node {node} takes connections")
+
+    def _takes_connections(self, node: int) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port + node - 1)).close()
+        except ConnectionRefusedError:
+            return False
+        return True

@@ -33,6 +33,7 @@ def descriptors(server: Server, kind: str) -> int:
     return sum(os.readlink(each) == f"anon_inode:[{kind}]" for each in folder.iterdir())
 
 
+@pytest.mark.one_node("it counts the descriptors of one process")
 def test_it_has_no_epoll_but_trios_and_no_events_of_the_kernel(server: Server, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("BARNABAS_PORTABLE")

@@ -296,8 +296,9 @@ def test_values_of_two_bytes_that_fill_thousands_of_columns_do_not_take_the_memo
         admin.create_topic(name, 1, {"barnabas.value.format": "json", "barnabas.value.schema": schema})
     admin.create_topic("of_columns", -1, {"barnabas.query": "SELECT c1 FROM columns"})
     admin.create_topic("of_elements", -1, {"barnabas.query": "SELECT size(a) n FROM elements"})
-    with Pipe(broker.port) as pipe:
+    with Pipe(broker.port_of("columns")) as pipe:
         assert produced(pipe, "columns", bomb(b"{}", 20_000)).error_code == 0
+    with Pipe(broker.port_of("elements")) as pipe:
         wide = b'{"a": [%s]}' % b",".join([b"{}"] * 300_000)
         assert produced(pipe, "elements", bomb(wide, 3)).error_code == 0
         assert produced(pipe, "elements", bomb(b'{"a": [{}, {"c7": 1}]}', 1)).error_code == 0

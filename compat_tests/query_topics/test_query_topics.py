@@ -109,6 +109,7 @@ def read_until_end(client: Driver, topic: str, partition: int, start: int) -> li
             "bootstrap.servers": client.address,
             "group.id": "none",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
         }
     )

@@ -107,6 +107,7 @@ def records(
             "bootstrap.servers": broker.address,
             "group.id": "none",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
             "isolation.level": isolation,
         }

@@ -61,7 +61,7 @@ def _kafka_python(address: str, topic: str) -> tuple[int, int]:
 
 def _confluent(address: str, topic: str) -> tuple[int, int]:
     settings = {"bootstrap.servers": address, "group.id": "ends", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True})
+    consumer = Consumer({**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10})
     consumer.assign([Place(topic, 0, 0)])
     while True:
         message = consumer.poll(20)

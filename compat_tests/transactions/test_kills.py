@@ -17,10 +17,12 @@ STEPS = ("init", "begin", "send", "offset", "commit")
 #: kafka-python speaks version 1 of transactions, the Java client version 2. librdkafka 2.16 waits forever in
 #: send_offsets_to_transaction after a broker has restarted, also with Apache Kafka.
 CLIENTS = ("kafka-python", "java")
-#: Each step starts a JVM, which is slow: the other steps of the Java client are in the slow lane.
-QUICK_IN_JAVA = (("send", "commit"), ("commit", "abort"))
+#: The steps of the quick lane, for each client.
+QUICK = (("send", "commit"), ("commit", "abort"))
+#: The lanes of the other steps. Each step starts a process, and one with a JVM is slow.
+OTHERS = {"kafka-python": pytest.mark.long, "java": pytest.mark.slow}
 CASES = [
-    pytest.param(*case, marks=[pytest.mark.slow] if case[0] == "java" and case[1:] not in QUICK_IN_JAVA else [])
+    pytest.param(*case, marks=[] if case[1:] in QUICK else [OTHERS[case[0]]])
     for case in product(CLIENTS, STEPS, ("commit", "abort"))
 ]
 

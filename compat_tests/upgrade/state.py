@@ -60,7 +60,7 @@ def _topic(server: str, admin: AdminClient, name: str, count: int) -> dict[str, 
 
 def records(server: str, topic: str, partition: int) -> list[list[Any]]:
     """(offset, timestamp, key, value, headers) of each committed record."""
-    settings = {"bootstrap.servers": server, "group.id": "none", "enable.partition.eof": True}
+    settings = {"bootstrap.servers": server, "group.id": "none", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
     consumer = Consumer({**settings, "enable.auto.commit": False, "isolation.level": "read_committed"})
     found: list[list[Any]] = []
     try:

@@ -61,7 +61,7 @@ Say = Callable[..., None]
 
 
 class FinalError(Exception):
-    """The applier cannot go on; the message says why, where, and what helps."""
+    """The applier cannot continue; the message says why, where, and what helps."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class _Op(NamedTuple):
 
 
 class Applier:
-    """`run` goes on until it is cancelled, reaches the end, or raises FinalError. `rows` counts the applied rows."""
+    """`run` works until it is cancelled, reaches the end, or raises FinalError. `rows` counts the applied rows."""
 
     def __init__(self, servers: str, target: Source, settings: Settings, say: Say) -> None:
         self._servers, self._target, self._settings, self._say = servers, target, settings, say

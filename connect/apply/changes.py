@@ -1,4 +1,4 @@
-"""Turns a record into the change that it asks for, without I/O. Whoever writes to the topic is not trusted.
+"""Turns a record into the change that it asks for, without I/O. The writers of the topic are not trusted.
 
 A row's values become SQL only as literals. A `tdsql` value must be exactly one literal by the grammar here; the values
 of the other formats are turned into literals by the column's type. Names are quoted where SQL is built. Statements are

@@ -15,7 +15,7 @@ _PROGRESS_SECONDS = 10.0
 
 
 def apply(args: argparse.Namespace) -> int:
-    """Apply topics to a server. Returns 1 if it cannot go on."""
+    """Apply topics to a server. Returns 1 if it cannot continue."""
     try:
         target = source_of(args.target)
     except SourceError as error:

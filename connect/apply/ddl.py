@@ -1,7 +1,7 @@
 """Which statements of a topic are run in the target, without I/O.
 
-A statement is text from whoever may write to the topic. It is run only if the operator allowed it (`--ddl`), and only
-if it creates, changes or drops tables, indexes, views or databases and reads or reaches nothing else.
+A statement is a text from any client that may write to the topic. It is run only if the operator allowed it (`--ddl`),
+and only if it creates, changes or drops tables, indexes, views or databases and reads or reaches nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joins messages that came in parts (`--oversize split`). Whoever writes to the topic is not trusted.
+"""Joins messages that came in parts (`--oversize split`). The writers of the topic are not trusted.
 
 A partition has at most one incomplete message. Until it is complete, its position is that of its first part.
 """

@@ -297,7 +297,7 @@ def _metas(table: Table) -> Iterator[tuple[int, int, bytes]]:
 
 
 class _Parts:
-    """What is known of one column besides its type."""
+    """What is known of one column in addition to its type."""
 
     def __init__(
         self,

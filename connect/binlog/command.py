@@ -40,7 +40,7 @@ _ANEW = "\r\x1b[K"  # go back, clear the line
 
 
 def binlog(args: argparse.Namespace) -> int:
-    """Follow a binary log. Returns 1 if it cannot go on."""
+    """Follow a binary log. Returns 1 if it cannot continue."""
     try:
         source = source_of(args.source)
         settings = _settings(args, args.name or f"{source.host}-{source.port}")

@@ -195,7 +195,7 @@ class Debezium(_RowsOnly):
 
 
 class Maxwell(_RowsOnly):
-    """Maxwell's JSON. No row has `commit`: when a row is written, nobody knows if it is the transaction's last."""
+    """Maxwell's JSON. No row has `commit`: when it writes a row, it cannot know if it is the last."""
 
     def statement(self, group: Group, index: int, statement: Statement) -> bytes:
         told = {"type": "ddl", "database": statement.database, "ts": statement.timestamp * 1000}

@@ -78,7 +78,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def renamed(self, before: Table, behind: Table, *, whole: bool) -> Copied:
-        """The state after a rename. `whole`: the table is completely copied; otherwise its copy starts anew."""
+        """The state after a rename. `whole`: the table is completely copied; otherwise its copy starts again."""
         ahead, left = (
             tuple(table for table in tables if table not in (before, behind)) for tables in (self.ahead, self.left)
         )

@@ -229,7 +229,7 @@ class Copier:
         connection = view.connection
         self._group = self._group_of(view)
         self.table = f"{table.database}.{table.name}"
-        await connection.query(f"SELECT 1 FROM {_named(table)} LIMIT 0")  # from now on nobody can alter it
+        await connection.query(f"SELECT 1 FROM {_named(table)} LIMIT 0")  # from now on it cannot be altered
         definition = await _definition(connection, table)
         if _sum(definition) != table.made:  # the view's rows have another definition
             raise StaleViewError(f"{self.table} was altered after the view of its rows was opened")

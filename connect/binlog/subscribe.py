@@ -49,11 +49,11 @@ T = TypeVar("T")
 
 
 class FinalError(Exception):
-    """The subscription cannot go on; the message says why, where, and what helps."""
+    """The subscription cannot continue; the message says why, where, and what helps."""
 
 
 class Subscription:
-    """`run` goes on until cancelled, or raises FinalError. `say(level, event, **fields)` is for the operator."""
+    """`run` works until it is cancelled, or raises FinalError. `say(level, event, **fields)` is for the operator."""
 
     def __init__(self, server: Server, sink: Sink, settings: Settings, say: Say) -> None:
         self._server, self._sink, self._settings, self._say = server, sink, settings, say

@@ -20,7 +20,7 @@ class Naming:
     """Where points go: to PREFIX.MEASUREMENT, or DATABASE.MEASUREMENT without a prefix, or all to one topic."""
 
     def __init__(self, *, prefix: str, topic: str, most: int) -> None:
-        """`most` limits the number of topics, because whoever sends points names them."""
+        """`most` limits the number of topics, because the senders of points choose their names."""
         self._topic, self._most = topic, most
         self._topics = Topics("table", prefix)
         self._seen: set[str] = set()

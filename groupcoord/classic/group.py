@@ -26,7 +26,7 @@ counts as *pending* until it joins with it. A static member (KIP-345) that comes
 its group.instance.id, under a new id; a client that uses the old id is fenced. In a Stable group that causes no
 rebalance if the choice of protocol stays the same, but the new id is answered only when it is durable.
 
-The leader decides which partitions go to whom, and whether members give up partitions before these are moved
+The leader assigns the partitions, and decides whether members give up partitions before these are moved
 (cooperative rebalancing). Metadata and assignments pass through as bytes.
 
 Rules kept here: every reply is called exactly once. A member waits for at most one join and one sync; if it asks again,
@@ -224,7 +224,7 @@ class ClassicGroup:
         if generation != self.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation}, the group has {self.generation}")
 
-    # --- who goes -----------------------------------------------------------------------------------------------------
+    # --- members that leave -------------------------------------------------------------------------------------------
 
     def drop_member(self, member_id: str) -> None:
         """Remove a member. Its waiting requests are answered: if it still lives, it must join as a new member."""
@@ -293,7 +293,7 @@ class ClassicGroup:
         if self.state is not State.DEAD:
             self.enter(State.DEAD)
 
-    # --- what barriers change -----------------------------------------------------------------------------------------
+    # --- changes by the barriers --------------------------------------------------------------------------------------
 
     def enter(self, state: State) -> None:
         if state not in NEXT[self.state]:

@@ -142,7 +142,7 @@ def _add(group: ClassicGroup, joining: Joining, member_id: str) -> None:
     group.join_barrier.membership_changed(f"new member {member_id}: {joining.reason}")
 
 
-# --- again ------------------------------------------------------------------------------------------------------------
+# --- joining again ----------------------------------------------------------------------------------------------------
 
 
 def _rejoin(group: ClassicGroup, joining: Joining, member: Member) -> None:
@@ -179,7 +179,13 @@ def _take_over_static(group: ClassicGroup, joining: Joining, old_id: str, new_id
     member = _rename_static(group, old, new_id)
     _update(group, member, joining)
     group.members.renew(member)
-    log.info("group %s: static member %s is %s now, was %s", group.group_id, member.instance_id, new_id, old_id)
+    log.info(
+        "group %s: static member %s has the id %s now, before it had %s",
+        group.group_id,
+        member.instance_id,
+        new_id,
+        old_id,
+    )
     if group.state is State.COMPLETING_REBALANCE:
         # The leader may know only the old id: its assignment would miss the new one.
         group.join_barrier.prepare_rebalance(f"static member {member.instance_id} came back")

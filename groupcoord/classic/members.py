@@ -39,7 +39,7 @@ class Members:
         self._supporters: Counter[str] = Counter()  # protocol -> how many members have it
         self._around = around
 
-    # --- who is it ----------------------------------------------------------------------------------------------------
+    # --- identity -----------------------------------------------------------------------------------------------------
 
     def check(self, member_id: str, instance_id: str | None) -> Member:
         """The member that a request claims to be from. Raises KafkaError if there is none or it is fenced."""
@@ -105,7 +105,7 @@ class Members:
             self._around.memory.take(pending.client, -PENDING_BYTES)
             self._around.memory.settle(pending.client, pending)
 
-    # --- what they wait for -------------------------------------------------------------------------------------------
+    # --- waiting requests, sessions -----------------------------------------------------------------------------------
 
     def renew(self, member: Member) -> None:
         """The member was heard from: restart its session."""

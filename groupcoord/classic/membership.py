@@ -1,7 +1,8 @@
 """Requests of members of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-They concern classic groups only. For a member of this protocol, a group of another type has no members; only a join is
-told that the name is taken. While a shard is loading, every heartbeat is accepted, because it cannot be checked yet.
+They concern classic groups only. For a member of this protocol, a group of another type has no members; only a join
+gets an error because the name is in use. While a shard is loading, every heartbeat is accepted, because it cannot be
+checked yet.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Membership:
             ]
         )
 
-    # --- whose request is it ------------------------------------------------------------------------------------------
+    # --- the group of a request ---------------------------------------------------------------------------------------
 
     def _group(self, group_id: str) -> ClassicGroup:
         """The group of a member's request. A group that does not exist has no members."""

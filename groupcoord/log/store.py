@@ -36,8 +36,8 @@ class Store(Protocol):
         """
 
 
-# What the client is told after an error of the store, as in Kafka: temporary errors become "not available", and those
-# that mean another owner become "not the coordinator". Both make the client look for the coordinator again.
+# The error that a client gets after an error of the store, as in Kafka: temporary errors become "not available", and
+# those that mean another owner become "not the coordinator". Both make the client look for the coordinator again.
 _TOLD = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,

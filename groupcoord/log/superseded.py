@@ -20,7 +20,7 @@ _NO_LASTS = b""
 
 
 def without_superseded(data: BytesLike) -> Iterator[tuple[BytesLike, int]]:
-    """The remaining batches in order, each with the offset up to which it speaks, or -1 if the batch says that itself.
+    """The remaining batches in order, each with the offset after those it covers; -1 if its header says that.
 
     Damaged batches, and everything after the first of them, are passed on unchanged.
     """

@@ -9,7 +9,7 @@ Offsets that a transaction has written (`change_in_transaction`) are *pending tr
 count from its end marker on (`end_transaction`). Until then, OffsetFetch with `require_stable` answers
 UNSTABLE_OFFSET_COMMIT. A partition counts once for each transaction, however often that commits it.
 
-If offsets are kept in a second store, too (`groupcoord.offsets.elsewhere`), it is told of a commit once that is in the
+If offsets are kept in a second store, too (`groupcoord.offsets.elsewhere`), it gets a commit once the commit is in the
 log.
 """
 
@@ -107,7 +107,7 @@ class OffsetManager:
     ) -> None:
         """Append changes, by group, and apply them when they are durable. Then, or after a failure, `done` is called.
 
-        With `tell`, the second store is told, too.
+        With `tell`, the second store gets the changes, too.
         """
         records = [
             offset_record(group_id, topic, index, value)
@@ -172,7 +172,7 @@ class OffsetManager:
             if where not in offsets.pending and where not in offsets.pending_transactional
         ]
         if taken:
-            log.info("group %s: taking %d offsets from elsewhere into the log", group_id, len(taken))
+            log.info("group %s: copying %d offsets from the second store into the log", group_id, len(taken))
             self.change(shard, {group_id: taken}, ignore, tell=False)
 
     def delete_group(

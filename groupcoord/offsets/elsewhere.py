@@ -1,7 +1,7 @@
 """A second store for committed offsets, beside the log or instead of it: the interface for a coordinator.
 
-Beside the log, the log comes first. The second store is told of each commit (`changed`), and the answer waits (`after`)
-until it is written there or waiting is given up. Instead of the log (`alone`), commits go only there (`store`).
+Beside the log, the log comes first. The second store gets each commit (`changed`), and the answer waits (`after`) until
+the commit is written there or waiting is given up. Instead of the log (`alone`), commits go only there (`store`).
 
 `newest` decides between the positions of both stores.
 """
@@ -47,7 +47,7 @@ class Elsewhere(Protocol):
         """A partition of the offsets topic was loaded. Its offsets may be newer than those in this store."""
 
     def unloaded(self, partition: int) -> None:
-        """Another coordinator has it from now on: what is on its way of its groups is not to be written any more."""
+        """Another coordinator has it from now on: pending writes of its groups must not be done any more."""
 
 
 class Seen(NamedTuple):

@@ -56,7 +56,7 @@ Overlay = Callable[[str, Offsets], Offsets]
 _NO_OFFSET = -1
 _COMMIT_BY_ID_SINCE = _FETCH_BY_ID_SINCE = 10  # topics by id instead of name
 _MANY_GROUPS_SINCE = 8  # OffsetFetch
-_GROUP_ERRORS_SINCE = 2  # OffsetFetch: in earlier versions, errors stand at the partitions
+_GROUP_ERRORS_SINCE = 2  # OffsetFetch: in earlier versions, each partition has the error
 _LOADING_SINCE = 2  # TxnOffsetCommit: earlier versions get COORDINATOR_NOT_AVAILABLE
 _UNKNOWN_GROUP_SINCE = 9  # OffsetCommit: earlier versions see a missing group as an illegal generation
 

@@ -3,8 +3,9 @@
     PrepareCommit, PrepareAbort is durable -> a marker is durable in each partition -> CompleteCommit, CompleteAbort
 
 The client is answered after the first step: nothing can change the outcome from there on. A marker that fails is tried
-again for as long as its partition exists. After a restart all markers of a decided transaction are written again; where
-a marker exists, that changes nothing.
+again for as long as its partition exists: at least each second if its leader is away or has changed, and up to 30 s
+later if a disk fails. After a restart all markers of a decided transaction are written again; where a marker exists,
+that changes nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.outbox import Outbox
@@ -27,6 +29,9 @@ log = logging.getLogger(__name__)
 # The number of markers written before other tasks have their turn.
 _AT_ONCE = 50
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.1, 30.0
+# Errors that pass when a leader is back or has changed. The producer's next transaction waits for at most this pause.
+_PASSING = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+LAST_RETRY_OF_PASSING_SECONDS = 1.0
 
 Waiting = tuple[TransactionShard, Transaction, State, TopicPartition, float]
 
@@ -122,8 +127,9 @@ class Completion:
                 if not self._is_open(shard, transaction, state):
                     return
                 if error and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    # If a node does not answer, one other log line covers all its markers.
-                    level = logging.DEBUG if error == ErrorCode.NETWORK_EXCEPTION else logging.WARNING
+                    # A node that is away, or a move that waits, has one log line for all its markers.
+                    passing = error in _PASSING
+                    level = logging.DEBUG if passing else logging.WARNING
                     log.log(
                         level,
                         "transactional id %r: no marker in %s-%d yet: %s",
@@ -131,7 +137,8 @@ class Completion:
                         *where,
                         error.name,
                     )
-                    self._later(wait, lambda again: self._queue_again((shard, transaction, state, where, again)))
+                    most = LAST_RETRY_OF_PASSING_SECONDS if passing else LAST_RETRY_SECONDS
+                    self._later(wait, most, lambda again: self._queue_again((shard, transaction, state, where, again)))
                     return
                 transaction.left.discard(where)
                 if not transaction.left:
@@ -156,11 +163,12 @@ class Completion:
 
         def completed(error: ErrorCode) -> None:
             if error and self._shards.has(shard):
-                self._later(wait, lambda again: self._complete(shard, transaction, state, again))
+                again = partial(self._complete, shard, transaction, state)
+                self._later(wait, LAST_RETRY_SECONDS, again)
 
         self._shards.write(shard, transaction, state.completed(self._wall_ms()), completed)
 
-    def _later(self, wait: float, call: Callable[[float], None]) -> None:
-        """Call `call` after `wait` seconds, with the time to wait if it fails again."""
-        at = self._deadlines.clock() + wait
-        self._deadlines.at(at, lambda: call(min(wait * 2, LAST_RETRY_SECONDS)))
+    def _later(self, wait: float, most: float, call: Callable[[float], None]) -> None:
+        """Call `call` after `wait` seconds, or `most`, with the time to wait if it fails again."""
+        wait = min(wait, most)
+        self._deadlines.at(self._deadlines.clock() + wait, lambda: call(min(wait * 2, LAST_RETRY_SECONDS)))

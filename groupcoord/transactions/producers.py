@@ -118,7 +118,7 @@ class Producers:
     def _with_new_id(
         self, shard: TransactionShard, then: Callable[[int], None], answer: Callable[[ErrorCode], None]
     ) -> None:
-        """Go on with the new producer id, or refuse the request."""
+        """Continue with the new producer id, or refuse the request."""
 
         def given(producer_id: int | KafkaError) -> None:
             with self._outbox:

@@ -210,7 +210,7 @@ class TransactionRequests:
 
         try:
             shard, transaction = self._shards.find(transactional_id)
-            if not transaction.is_settled:  # first: the producer may go by the id and epoch that it is about to have
+            if not transaction.is_settled:  # first: the producer may use its next id and epoch already
                 if self._shards.when_settled(transaction, patience, again):
                     return
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -286,7 +286,7 @@ class TransactionRequests:
         request: EndTxnRequest,
         answer: Callable[..., None],
     ) -> None:
-        if not transaction.is_settled:  # first: the producer may go by the id and epoch that it is about to have
+        if not transaction.is_settled:  # first: the producer may use its next id and epoch already
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         state = transaction.state
         if state.status not in (Status.ONGOING, Status.EMPTY) and state.repeats_end(

@@ -181,7 +181,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     def repeats_end(self, producer_id: int, epoch: int) -> bool:
         """Whether a request to end a transaction in version 2 is a repeated one: the first has raised the epoch.
 
-        A producer that was fenced at the last epoch cannot go on, as there is no higher one.
+        A producer that was fenced at the last epoch cannot continue, because there is no higher one.
         """
         if producer_id == self.producer_id and self.producer_epoch == epoch + 1:
             return self.producer_epoch < MAX_EPOCH

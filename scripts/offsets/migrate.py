@@ -86,7 +86,7 @@ def together(states: Mapping[int, State]) -> State:
 
 def status(args: argparse.Namespace) -> int:
     """Print where offsets are kept, and which are not in ZooKeeper yet. Returns 1 if any are not."""
-    with Cluster(args.bootstrap) as cluster:
+    with Cluster(args.server) as cluster:
         state = state_of(cluster)
     if state is None:
         print("offsets are in the log alone: zookeeper.connect is not set")
@@ -119,7 +119,7 @@ def migrate(args: argparse.Namespace) -> int:
         zookeeper.close()
         raise ClientError(f"--zookeeper {args.zookeeper}: expected HOST:PORT/CHROOT")
     try:
-        kafka = KafkaStore(args.bootstrap)
+        kafka = KafkaStore(args.server)
         try:
             return Migration(args, kafka, zookeeper).run()
         finally:
@@ -140,11 +140,11 @@ class Migration:
         if state is None:
             place = zookeeper.name.removeprefix("zookeeper://")
             raise ClientError(
-                f"{args.bootstrap} knows no ZooKeeper: start it with zookeeper.connect={place} in its config file"
+                f"{args.server} knows no ZooKeeper: start it with zookeeper.connect={place} in its config file"
             )
         own, given = (name.partition("/")[2] for name in (state.zookeeper, zookeeper.name.removeprefix("zookeeper://")))
         if own != given:
-            raise ClientError(f"{args.bootstrap} has zookeeper.connect={state.zookeeper}: that is another chroot")
+            raise ClientError(f"{args.server} has zookeeper.connect={state.zookeeper}: that is another chroot")
         self._state = state
         source = zookeeper if self._forward else kafka
         everything = source.groups()

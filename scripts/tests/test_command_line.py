@@ -48,7 +48,7 @@ def test_a_wrong_word_is_told_with_the_right_one(
     assert "--help' lists the commands and options." in told
 
 
-@pytest.mark.parametrize("option", ["-b", "--bootstrap-server", "--server"])
+@pytest.mark.parametrize("option", ["-b", "--bootstrap-server", "--bootstrap", "--server"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_whom_to_ask_may_stand_anywhere(option: str, place: int) -> None:
     words = ["topics", "list"]
@@ -57,12 +57,24 @@ def test_whom_to_ask_may_stand_anywhere(option: str, place: int) -> None:
     assert parser().parse_args([*words, "-b", "b:2"]).server == "b:2"  # the last one counts
 
 
+@pytest.mark.parametrize("option", ["-b", "--bootstrap-server", "--bootstrap", "--server"])
+@pytest.mark.parametrize("words", [["streams"], ["connect", "status"], ["connect", "influx"], ["offsets", "status"]])
+def test_every_command_that_asks_a_broker_takes_the_same_spellings(words: list[str], option: str) -> None:
+    assert parser().parse_args([*words, option, "a:1"]).server == "a:1"
+
+
+def test_help_names_the_variable_of_the_login(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["topics", "list", "--help"])
+    assert "BARNABAS_COMMAND_CONFIG" in capsys.readouterr().out
+
+
 def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parser().parse_args(["topics", "list"]).server == "localhost:9092"
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVERS", "a:1,b:2")
     assert parser().parse_args(["topics", "list"]).server == "a:1,b:2"
     assert parser().parse_args(["connect", "status"]).server == "a:1,b:2"
-    assert parser().parse_args(["offsets", "status"]).bootstrap == "a:1,b:2"
+    assert parser().parse_args(["offsets", "status"]).server == "a:1,b:2"
     assert parser().parse_args(["topics", "list", "-b", "c:3"]).server == "c:3"
 
 

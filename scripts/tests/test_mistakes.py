@@ -82,12 +82,12 @@ def test_any_text_is_checked(text: str) -> None:
         pointed(text, str(error))
 
 
-def test_a_million_parentheses_are_checked() -> None:
-    text = "SELECT " + "(" * 1_000_000
+def test_two_hundred_thousand_parentheses_are_checked() -> None:
+    text = "SELECT " + "(" * 200_000
     with pytest.raises(ClientError, match="the parenthesis is not closed"):
         check_text(text)
     with pytest.raises(ClientError, match="nested too deeply"):
-        check_text(text + "1" + ")" * 1_000_000)
+        check_text(text + "1" + ")" * 200_000)
 
 
 # --- habits -----------------------------------------------------------------------------------------------------------

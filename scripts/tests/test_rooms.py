@@ -123,7 +123,7 @@ def imports_of(file: str, text: str) -> Iterator[Import]:
     """Every import of the project's modules in a file's text, including imports of single names."""
 
     def walk(node: ast.AST, lazy: bool) -> Iterator[Import]:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING":
             lazy = True
         for module in _modules(node):
             if module.startswith("barnabas."):
@@ -144,9 +144,14 @@ def _modules(node: ast.AST) -> list[str]:
         # `from barnabas.storage import index` imports storage.index; a name that is not a module does no harm.
         is_folder = (PACKAGE.parent / module.replace(".", "/")).is_dir()
         return [f"{module}.{alias.name}" for alias in node.names] if is_folder else [module]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "_lazy"):
+    if isinstance(node, ast.Call) and _last_name(node.func) in ("import_module", "_lazy"):
         return [str(first.value) for first in node.args[:1] if isinstance(first, ast.Constant)]
     return []
+
+
+def _last_name(called: ast.expr) -> str:
+    """Of `a.b.c` it is `c`; "" of what is no name."""
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
 
 
 def wrong(found: Import) -> str | None:

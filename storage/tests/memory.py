@@ -149,6 +149,10 @@ class MemoryVnode:
         return self._config.waits_for_fsync
 
     @property
+    def recovery_point(self) -> int:
+        return self._durable
+
+    @property
     def high_watermark(self) -> int:
         self._check()
         return self._durable

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from barnabas.client.command_config import VARIABLE, use
+from barnabas.streams.quick_arrow import import_arrow
 from barnabas.wire.logfmt import event_of, level_of, message_of, told
 from barnabas.wire.queries.writer import PROPERTIES_FILE
 from barnabas.wire.text import SPARK_REMEDY
@@ -98,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _end)
     say_logging(say)
     try:
+        if not args.init:  # its functions may use all of pandas
+            import_arrow(numpy=True)
         from barnabas.streams.query.driver import Driver
         from barnabas.streams.query.errors import FatalError, TakenOverError
         from barnabas.streams.query.lazy_spark import LazySpark
@@ -161,7 +164,8 @@ def _start(args: argparse.Namespace, say: Callable[..., None]) -> SparkSession:
 
     say("info", "streams.spark.starting", message="starting Spark ...")
     try:
-        spark = start_session("barnabas streams", args.master, driver_memory=args.driver_memory)
+        given = {"driver_memory": args.driver_memory, "has_functions": bool(args.init)}
+        spark = start_session("barnabas streams", args.master, **given)
         if args.init:
             run_init(spark, args.init)
     except FatalError as error:

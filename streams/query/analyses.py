@@ -23,7 +23,7 @@ Analysis = tuple[str, str, Values]
 
 
 class Analyses:
-    """The facts of all queries that somebody asks for."""
+    """The facts of all requested queries."""
 
     def __init__(self, spark: LazySpark) -> None:
         self._spark = spark

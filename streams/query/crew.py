@@ -160,7 +160,7 @@ class Crew:
         self._workers = []
 
     def _kill(self) -> None:
-        """Called from another thread. Whoever waits for the workers' answers sees that they have ended."""
+        """Called from another thread. Code that waits for the workers' answers sees that they have ended."""
         for worker in self._workers:
             worker.process.kill()
 

@@ -6,7 +6,7 @@ import re
 
 
 class QueryError(Exception):
-    """A query is invalid, or cannot continue until somebody changes something."""
+    """A query is invalid, or cannot continue until a user changes something."""
 
 
 class FatalError(Exception):

@@ -72,11 +72,11 @@ class Health:
         return len(self._slow) >= _MOST_SLOW
 
     def stopped(self, error: str, state: str = FAILED) -> None:
-        """It cannot continue until somebody changes something."""
+        """It cannot continue until a user changes something."""
         self.state, self.error = state, error
 
     def changed(self) -> None:
-        """Somebody has changed something: it may continue."""
+        """A user has changed something: it may continue."""
         self.state, self.error, self._failures, self._next_try = RUNNING, None, 0, 0.0
 
     def told(self, now: float, topic: str, source: str) -> QueryStatus:

@@ -1,7 +1,7 @@
 """Refuses literals that do not fit the type they are compared with, and literals whose meaning changes every day.
 
 Where another type is needed, Spark casts a text once, while it plans. A text that does not cast becomes null, and a
-condition with null is never true: `temp > 'hot'` would silently give nothing for ever. Spark's own cast decides here,
+condition with null is never true: `temp > 'hot'` would silently never give a result. Spark's own cast decides here,
 so a text that Spark accepts (`temp > '20.5'`, `at > '2024-01-05'`) is accepted.
 
 `IN` works the other way round: Spark compares the column as a text. A literal that differs from what Spark writes for a

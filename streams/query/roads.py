@@ -109,7 +109,7 @@ class Roads:
             return None
 
     def _most_here(self, group: Group) -> int:
-        """The bytes of log that are read here even though somebody else could."""
+        """The bytes of log that are read here even though another process could read them."""
         is_crew_to_start = self._crew is not None and not self._crew.is_up and _is_simple(group)
         return CREW_BYTES if is_crew_to_start else SMALL_BYTES
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from barnabas.client.command_config import VARIABLE
 from barnabas.streams.java import JavaError, check_java, options
 from barnabas.streams.query.errors import FatalError
+from barnabas.streams.quick_arrow import WITHOUT_PANDAS
 from barnabas.wire.text import SPARK_REMEDY
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     **TEXT_SETTINGS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # What has run is kept for the user interface, which is off: of each batch a plan as text and some thousand objects.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.log.level": "ERROR",
     # With a limit in bytes, Spark measures a batch again for each added row, which takes longer than everything else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
@@ -64,11 +70,17 @@ def _processors() -> int:
 
 
 def start_session(
-    name: str, master: str | None, *, driver_memory: str | None = None, java_options: str | None = None
+    name: str,
+    master: str | None,
+    *,
+    driver_memory: str | None = None,
+    java_options: str | None = None,
+    has_functions: bool = True,
 ) -> SparkSession:
     """A session for the project's own jobs. Raises FatalError if Java or PySpark is missing.
 
     `java_options` are for the JVM of a session that this process starts; the default is for a long-running one.
+    `has_functions` says whether workers may run an operator's functions.
     `master` defaults to that of spark-submit, if it has started this process, otherwise to `local[*]`.
     """
     try:
@@ -97,6 +109,8 @@ def start_session(
         builder = builder.config("spark.driver.extraJavaOptions", java_options or options())
     if VARIABLE in os.environ:  # tasks on other machines are clients of the broker, too
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
+    if not has_functions:
+        builder = builder.config(f"spark.executorEnv.{WITHOUT_PANDAS}", "1")
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
     try:

@@ -4,7 +4,7 @@ A limit by the clock would end honest queries on a machine that is busy with som
 the task that has used the most, in the JVM or in a Python worker. A batch that waits for its turn uses none.
 
     local master   threads of the JVM that run tasks of the batch, and the JVM's Python workers (those of streams, too)
-    a cluster      the clock: nobody here sees the CPU of its executors
+    a cluster      the clock: the CPU of its executors is not known here
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from barnabas.streams.select.quick_arrow import import_arrow
+from barnabas.streams.quick_arrow import import_arrow
 
 if __name__ == "__main__":
     import_arrow()

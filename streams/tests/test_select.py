@@ -477,7 +477,7 @@ def test_the_words_of_spark_are_all_known(spark: SparkSession) -> None:
 def test_arrow_does_without_numpy_and_pandas() -> None:
     """An internal detail that is relied on: how Arrow looks for them."""
     code = (
-        "import sys; from barnabas.streams.select.quick_arrow import import_arrow; import_arrow(); "
+        "import sys; from barnabas.streams.quick_arrow import import_arrow; import_arrow(); "
         "import pyarrow as pa; pa.scalar(1.5); pa.array([1, None]); import barnabas.streams.select.door; "
         "assert not {'numpy', 'pandas'} & sys.modules.keys(); import numpy, pandas"
     )

@@ -108,6 +108,21 @@ def test_a_mark_is_a_row_of_its_own_once_and_again_when_its_batch_is_repeated(tm
     assert [row["value"] for row in rows(made, second, third)] == numbers(5, 6)
 
 
+def test_one_task_reads_a_small_batch_of_all_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = Logs(tmp_path / "data")
+    logs.write(numbers(0, 5))
+    logs.write(numbers(5, 9), partition=1)
+    made = reader(logs, tmp_path / "close")
+    start = made.initialOffset()
+    end = made.latestOffset(start, ALL)
+    (task,) = made.partitions(start, end)
+    assert [row["value"] for batch in made.read(task) for row in batch.to_pylist()] == numbers(0, 9)
+    monkeypatch.setattr(source, "_ONE_TASK_BYTES", 10)
+    parts = made.partitions(start, end)
+    assert len(parts) == 2
+    assert [row["value"] for row in rows(made, start, end)] == numbers(0, 9)
+
+
 class Clock:
     """Replaces `time`: nobody waits."""
 

@@ -112,7 +112,7 @@ class Planner:
         return found
 
     def _cut(self, segment: SegmentReader, split: Split, size: int) -> list[Split]:
-        """A split in parts of about `size` bytes. If its file is gone meanwhile, its reader will notice."""
+        """A split in parts of about `size` bytes. If its file was removed meanwhile, its reader will notice."""
         ends, offsets = [split.start], [split.lo]
         try:
             while split.end - ends[-1] > size + size // _SMALL_REST:

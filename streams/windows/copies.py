@@ -1,6 +1,6 @@
 """Copies of the checkpoints of streams in another folder or an object store.
 
-    TARGET/CLUSTER/QUERY/BATCH.tar     the checkpoint as of this batch: what Spark needs to go on after it
+    TARGET/CLUSTER/QUERY/BATCH.tar     the checkpoint as of this batch: what Spark needs to continue after it
     TARGET/CLUSTER/QUERY/BATCH.json    written after it: a description, and its SHA-256
 
 The two newest copies of each query are kept. Spark never changes a file of a checkpoint once written, so the files are

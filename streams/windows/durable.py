@@ -4,7 +4,7 @@ Spark writes the files of a checkpoint and renames them into place, but syncs no
 the state. So the files of a batch (its offsets, and the state after it) are synced before its results are written.
 Files written since then may be missing, empty or cut off. They are removed, as nothing needs them:
 
-    offsets/N   of an unwritten batch: it is planned anew
+    offsets/N   of an unwritten batch: it is planned again
     commits/N   of a written one: Spark runs it again, from the state before it
     state       a version after the last one, or a snapshot made beside it: older ones are there, and all changes
 """

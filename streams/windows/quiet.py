@@ -5,7 +5,7 @@ Records that arrived together with a mark may be in windows that are still open 
 
 Windows that records open and close (row_windows.py) stay open over a mark, as it comes after the waiting records. The
 state of FILL is kept, too.
-Invariant: a topic without new records does not cause work for ever.
+Invariant: a topic without new records does not cause endless work.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Runner:
         self.ends: dict[TopicPartition, int] | None = None
         #: When there was last something to do, by `health.now`.
         self.used_at = -math.inf
-        self._is_settled: bool | None = None  # for a query that is not running; None if nobody has checked
+        self._is_settled: bool | None = None  # for a query that is not running; None if that was not checked
         self._is_quiet = False  # for one that has run before: whether no mark was to come
 
     @property
@@ -433,7 +433,7 @@ class Runner:
         `why` is what keeps it from running, other than an error.
         """
         topic, shared = definition.topic, self.health
-        own = self.streams.get(topic) or Health()  # it may be gone meanwhile
+        own = self.streams.get(topic) or Health()  # it may have been removed meanwhile
         told = own.told(now, topic, self.source.source)
         return StreamStatus(
             topic=topic,

@@ -26,7 +26,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ _LOOK_SECONDS = 0.05
 _PARTS_OF_LOOKS = 20
 # The end of a written log moves a little later; it is asked for again after a while in any case.
 _SETTLED_SECONDS, _ASK_SECONDS = 2.0, 5.0
+# So much of the log is read by one task. A second one would need a worker with 30 MB, and take longer than it spares.
+_ONE_TASK_BYTES = 2 << 20
 # A worker forgets a table that no task has requested for this long.
 _FORGET_SECONDS = 600.0
 # A worker runs many tasks. For each table, this has the time of the last request.
@@ -155,12 +157,19 @@ class MarkPartition(InputPartition):
         self.ms = ms
 
 
-class RecordsPartition(SplitPartition):
-    """One task's split, the time at which its records are read, and the ends of the table that they are joined with."""
+class RecordsPartition(InputPartition):
+    """One task's splits, the time at which their records are read, and the ends of the table that they join."""
 
-    def __init__(self, split: Split, ms: int, table: dict[int, int]) -> None:
-        super().__init__(split)
-        self.ms, self.table = ms, table
+    def __init__(self, splits: Sequence[Split], ms: int, table: dict[int, int]) -> None:
+        super().__init__(splits)
+        self.splits, self.ms, self.table = splits, ms, table
+
+
+def tasks_of(splits: Sequence[Split]) -> list[Sequence[Split]]:
+    """The splits of each task: all in one if they are small together."""
+    if sum(split.end - split.start for split in splits) > _ONE_TASK_BYTES:
+        return [[split] for split in splits]
+    return [splits] if splits else []
 
 
 class MarkedReader(StreamReader):
@@ -319,7 +328,7 @@ class MarkedReader(StreamReader):
         (began, before, _), (ends, mark, table) = _apart(start), _apart(end)
         splits = [part.split for part in super().partitions(began, ends) if isinstance(part, SplitPartition)]
         table_ends = {int(number): at for number, at in table.items()}
-        found: list[InputPartition] = [RecordsPartition(split, mark, table_ends) for split in splits]
+        found: list[InputPartition] = [RecordsPartition(task, mark, table_ends) for task in tasks_of(splits)]
         return [*found, MarkPartition(mark)] if mark > before else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -331,20 +340,24 @@ class MarkedReader(StreamReader):
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             return
         assert isinstance(partition, RecordsPartition)
+        for split in partition.splits:
+            yield from self._of_split(split, partition)
+
+    def _of_split(self, split: Split, task: RecordsPartition) -> Iterator[pa.RecordBatch]:
         others = self._others
-        if others is not None and not others.reads.is_table and partition.split.topic == others.reads.source:
-            for rows in others.batches(partition.split):
+        if others is not None and not others.reads.is_table and split.topic == others.reads.source:
+            for rows in others.batches(split):
                 nothing = [_blank(field, len(rows)) for field in self._schema if field.name != OTHER]
                 yield pa.RecordBatch.from_arrays([*nothing, rows], schema=self._schema)
             return
         kind = self._schema.field(CLOSE).type
-        batches = super().read(partition)
+        batches = self._rows.batches(split)
         for batch in batches if self._panes is None else self._panes.folded(batches):
             columns = [*batch.columns, pa.nulls(batch.num_rows, kind)]
             if self._ticks is not None:
-                columns.append(pa.repeat(pa.scalar(partition.ms * 1000, kind), batch.num_rows))
+                columns.append(pa.repeat(pa.scalar(task.ms * 1000, kind), batch.num_rows))
             if others is not None:
-                columns.append(self._joined(others, batch, partition.table))
+                columns.append(self._joined(others, batch, task.table))
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _joined(self, others: OtherRows, batch: pa.RecordBatch, ends: Mapping[int, int]) -> pa.Array:

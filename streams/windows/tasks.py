@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-Task = Callable[[], None]
+Task = Callable[[], object]
 
 
 class Tasks:

@@ -38,7 +38,12 @@ def send(broker: Broker, topic: str, value: bytes, **settings: object) -> Produc
 
 def values(broker: Broker, topic: str, count: int) -> list[bytes | None]:
     """At least the first `count` records of a partition, and all others that are there."""
-    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "enable.partition.eof": True}
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "g",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+    }
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[bytes | None] = []

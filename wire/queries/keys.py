@@ -10,9 +10,9 @@ QUERY, PLAN = "barnabas.query", "barnabas.query.plan"
 START, ON_ERROR, EVENTS = "barnabas.query.start", "barnabas.query.on.error", "barnabas.query.events"
 #: Who created the query or stream that writes a topic, and what that owner currently may not do.
 OWNER, DENIED = "barnabas.owner", "barnabas.denied"
-#: A topic that other nodes lead partitions of takes no records while it becomes a query topic. Shown to nobody.
+#: Set while a topic with partitions on other nodes becomes a query topic: it then takes no records. Not shown.
 CLOSING = "barnabas.query.closing"
-#: Of the topic of the driver's conversation, where there are several nodes: the producer id of the driver.
+#: With several nodes: the driver's producer id. A key of the topic for the messages of broker and driver.
 WRITER = "barnabas.query.writer"
 DEAD_LETTER_OF = "barnabas.query.dead.letter.of"
 FORMAT, SCHEMA = "barnabas.value.format", "barnabas.value.schema"

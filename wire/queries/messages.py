@@ -5,7 +5,7 @@ broker  changed  read the queries' definitions again
 broker  check_stream    the same question about a stream
 driver  checked  the answer to a check
 driver  checked_stream  the answer to a check_stream
-driver  status   the state of queries and streams, for whoever wants to show it
+driver  status   the state of queries and streams, for programs that show it
 """
 
 from __future__ import annotations

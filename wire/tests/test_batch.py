@@ -8,7 +8,7 @@ from collections.abc import Callable
 import construct as c
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
@@ -17,6 +17,7 @@ from barnabas.wire import batch
 from barnabas.wire.batch import Record
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.tests.strategies import examples
 
 HEADER_FORMAT = c.Struct(
     "base_offset" / c.Int64sb,
@@ -149,7 +150,7 @@ def test_no_mutation_passes_the_checks_or_escapes_as_another_error(
         assert refusal(act) in (None, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 
 
-@settings(max_examples=300)
+@examples(100, 300)
 @given(st.binary(max_size=60), st.integers(0, 5))
 def test_hostile_records_behind_a_right_crc(payload: bytes, count: int) -> None:
     data = bytearray(batch.build_batch([Record(None, b"")]))[:61] + payload

@@ -14,6 +14,7 @@ from barnabas.wire import batch, compact
 from barnabas.wire.batch import Record, build_batch, iter_batches, iter_records
 from barnabas.wire.compact import DAMAGED, END, FULL, MORE, SPECIAL, KeyMapInPython, index_batches_in_python
 from barnabas.wire.crc import crc32c
+from barnabas.wire.tests.strategies import examples
 
 SECRET = bytes(range(16))
 NOW, HORIZON = 1_700_000_000_000, 1_700_000_086_400
@@ -237,7 +238,7 @@ def ran(make: Any, data: bytes, high: int, start: int, most: int, now: int, kept
 
 
 @pytest.mark.skipif(not compact.NATIVE, reason="no module in C")
-@settings(max_examples=400, deadline=None)
+@examples(100, 400)
 @given(
     batches,
     mutations,
@@ -257,7 +258,7 @@ def test_both_twins_say_the_same(
 
 
 @pytest.mark.skipif(not compact.NATIVE, reason="no module in C")
-@settings(max_examples=200, deadline=None)
+@examples(100, 200)
 @given(
     st.binary(max_size=60),
     *[st.integers(-1, 9)] * 3,

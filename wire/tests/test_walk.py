@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.wire import batch, walk
 from barnabas.wire.batch import Record
+from barnabas.wire.tests.strategies import examples
 from barnabas.wire.varint import write_varint
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -109,7 +110,7 @@ def test_lies_are_refused_with_the_record_and_what_is_wrong(body: bytes, count: 
             check(body, 0, count, 2**62, LEAST, MOST, False, 10)
 
 
-@settings(max_examples=400)
+@examples(100, 400)
 @given(records, st.data())
 def test_both_twins_say_the_same_of_damaged_bytes(made: list[Record], data: st.DataObject) -> None:
     body, base = body_of(made)

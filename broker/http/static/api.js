@@ -2,7 +2,7 @@
 
 export const session = { principal: "", csrf: "", log_in: false, writes: false };
 
-/** What the broker refuses, in its own words. */
+/** An error that the broker answers, with the broker's message. */
 export class Refusal extends Error {
   constructor(status, message) {
     super(message);
@@ -80,7 +80,7 @@ async function told(answer, path) {
   throw new Refusal(answer.status, why);
 }
 
-/** Who this is; whether a login is needed first. */
+/** The current visitor; whether a login is needed first. */
 export async function begin() {
   Object.assign(session, await get("session"));
   if (session.csrf) session.writes = (await get("console")).writes;

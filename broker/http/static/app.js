@@ -1,4 +1,4 @@
-// The frame of the page: who is there, which view the address names, keys, and what happens while the broker is away.
+// The frame of the page: the visitor, the view that the URL names, keys, and the page while the broker is away.
 
 import { Away, begin, logIn, logOut, session } from "./api.js";
 import { dialog, h, icon, note, put } from "./dom.js";
@@ -28,7 +28,7 @@ let isAway = false;
 
 // --- where we are ---------------------------------------------------------------------------------------------------
 
-/** The place that the address names: a view, what follows it, and its settings. */
+/** The place that the URL names: a view, the rest of the path, and the view's settings. */
 function place() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [first, ...parts] = path.split("/").map((part) => {
@@ -42,7 +42,7 @@ function place() {
   return { view, parts: parts.filter((part) => part !== ""), query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-/** Show what the address names. A view gets a signal that ends with it. */
+/** Show the view that the URL names. A view gets a signal that ends with it. */
 async function show() {
   leave.abort();
   leave = new AbortController();
@@ -58,7 +58,7 @@ async function show() {
   }
 }
 
-/** Change settings of the view in the address, so that it can be kept and passed on. */
+/** Write settings of the view into the URL, so that it can be bookmarked and shared. */
 function setQuery(query, changes) {
   Object.assign(query, changes);
   for (const [name, value] of Object.entries(query)) {
@@ -98,7 +98,7 @@ function turnTheme() {
   try {
     localStorage.setItem("theme", next);
   } catch {
-    // It holds until the page is left.
+    // The choice lasts until the page is left.
   }
 }
 
@@ -143,7 +143,7 @@ addEventListener("keydown", (event) => {
   }
 });
 
-/** To the next row of a table. */
+/** Move to the next row of a table. */
 function step(by) {
   const rows = [...main.querySelectorAll("tbody tr")].map((row) => row.querySelector("a, button")).filter(Boolean);
   const here = rows.findIndex((each) => each.closest("tr").contains(document.activeElement));
@@ -188,12 +188,12 @@ async function end() {
   askWho();
 }
 
-/** The broker does not answer: say so, and ask until it does. Then the view is read anew. */
+/** The broker does not answer: show that, and ask until it does. Then load the view again. */
 async function waitForBroker(why) {
   if (isAway) return;
   isAway = true;
   banner.hidden = false;
-  put(banner, why ? `The broker is not ready: ${why}` : "The broker does not answer. This page comes back with it.");
+  put(banner, why ? `The broker is not ready: ${why}` : "The broker does not answer. This page continues when the broker is back.");
   for (;;) {
     await new Promise((done) => setTimeout(done, AWAY_MS));
     try {
@@ -204,7 +204,7 @@ async function waitForBroker(why) {
       else askWho();
       return;
     } catch (error) {
-      if (error instanceof Away && error.message) put(banner, error.message, " This page comes back with it.");
+      if (error instanceof Away && error.message) put(banner, error.message, " This page continues when the broker is back.");
     }
   }
 }

@@ -1,10 +1,10 @@
-// Two drawings: a line of samples, and a graph of topics and what flows between them.
+// Two drawings: a line of samples, and a graph of topics and the jobs between them.
 
 import { h, s } from "./dom.js";
 
 const MOST_SAMPLES = 300;
 
-/** A line of samples: `add(value)` lets it grow, `show(values)` draws others. The newest of `MOST_SAMPLES` are at the right. */
+/** A line of samples: `add(value)` appends one, `show(values)` replaces all. The newest of `MOST_SAMPLES` are at the right. */
 export class Line {
   constructor(label, format, hint) {
     this.samples = [];
@@ -44,7 +44,7 @@ const HEIGHT = 44;
 const GAP_X = 74;
 const GAP_Y = 16;
 
-/** Jobs and the topics that they read, from left to right: each job stands at the topic that it writes. */
+/** Jobs and the topics that they read, from left to right: each job is drawn at the topic that it writes. */
 export function graph(jobs, here = "") {
   const known = new Map();
   const at = (name) => {
@@ -59,7 +59,7 @@ export function graph(jobs, here = "") {
       if (source !== job.topic) edges.push([source, job.topic]);
     }
   }
-  // The longest way from a source: as many passes as there are topics end it, also if there were a circle.
+  // The longest path from a source. The number of passes is at most the number of topics, so a cycle ends, too.
   for (let pass = 0, moved = true; moved && pass < known.size; pass += 1) {
     moved = false;
     for (const [from, to] of edges) {
@@ -94,7 +94,7 @@ export function graph(jobs, here = "") {
   });
   const boxes = [...known.values()].map((node) => box(node, node.name === here));
   return h("div", { class: "graph" },
-    s("svg", { width: width + 4, height: tallest + 4, viewBox: `-2 -2 ${width + 4} ${tallest + 4}`, role: "img", "aria-label": "What reads what" },
+    s("svg", { width: width + 4, height: tallest + 4, viewBox: `-2 -2 ${width + 4} ${tallest + 4}`, role: "img", "aria-label": "Sources and results" },
       s("defs", {}, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 5, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
         s("path", { class: "head", d: "M0 0L8 4L0 8Z" }))),
       lines, boxes));

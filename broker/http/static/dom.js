@@ -1,4 +1,4 @@
-// Elements from values. Text becomes text nodes and never markup: nothing that a record says can run.
+// Elements from values. Text becomes text nodes and never markup, so no text of a record can run.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -7,7 +7,7 @@ export function h(tag, attrs = {}, ...children) {
   return fill(document.createElement(tag), attrs, children);
 }
 
-/** The same of SVG. */
+/** The same for SVG. */
 export function s(tag, attrs = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attrs, children);
 }
@@ -40,7 +40,7 @@ export function prose(text) {
   return text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
 }
 
-/** A dotted name, which may break behind its dots only. */
+/** A dotted name, which may break only after a dot. */
 export function dotted(name) {
   return name.split(/(?<=\.)/).map((part) => [part, h("wbr")]);
 }
@@ -52,7 +52,7 @@ export function note(text, kind = "") {
   setTimeout(() => shown.remove(), 6000);
 }
 
-/** A dialog that is gone when it is closed. */
+/** A dialog that is removed when it is closed. */
 export function dialog(title, ...children) {
   const box = h("dialog", { "aria-label": title, onclose: () => box.remove() },
     h("header", {}, h("h2", {}, title),
@@ -76,7 +76,7 @@ const ICONS = {
   out: "M14 4h5v16h-5M4 12h11M11 8l4 4-4 4",
 };
 
-/** An icon, which says nothing to a screen reader. */
+/** An icon, which screen readers skip. */
 export function icon(name) {
   return s("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, s("path", { d: ICONS[name] }));
 }

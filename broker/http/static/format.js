@@ -53,7 +53,7 @@ const spaced = (hex) => hex.replace(/(..)(?=.)/g, "$1 ");
 const MOST_COLOURED = 60000;
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}[\],:]|\s+|./gy;
 
-/** A key or value with all that is known of it: JSON is indented, digit for digit as it was sent. */
+/** A key or value in full: JSON is indented, and its digits stay as they were sent. */
 export function full(data) {
   if (data === null) return h("span", { class: "null" }, "null");
   if (data.hex !== undefined) return h("span", { class: "hex" }, spaced(data.hex));

@@ -1,4 +1,4 @@
-// Consumer groups: the list, and one group with its members, its lag, and the way to move it.
+// Consumer groups: the list, and one group with its members, its lag, and the reset of its offsets.
 
 import { get, post, session } from "./api.js";
 import { Line } from "./charts.js";
@@ -54,7 +54,7 @@ export async function groupView({ main, parts, signal, again }) {
   const top = h("div");
   const members = h("div");
   const lags = h("div");
-  await get("group", { id }, signal); // what is refused fills the page
+  await get("group", { id }, signal); // an error fills the page
   put(main, top, h("div", { class: "panel" }, line.node), hour, h("section", {}, h("h2", {}, "Members"), members), h("section", {}, h("h2", {}, "Lag by partition"), lags));
   repeat(signal, HOUR_SECONDS, async () => put(hour, lastHour(await get("group/lags", { id }, signal))));
   await repeat(signal, SECONDS, async () => {
@@ -74,14 +74,14 @@ export async function groupView({ main, parts, signal, again }) {
       { name: "Host", cell: (row) => h("span", { class: "mono" }, row.host.replace(/^\//, "")) },
       { name: "Assigned", cell: (row) => row.assigned === null ? "unknown" : row.assigned.map((each) => h("div", {}, topicLink(each.topic), ` ${ranges(each.partitions)}`)) },
       { name: "Member id", cell: (row) => h("span", { class: "mono soft" }, row.instance ? `${row.instance} · ` : "", row.id) },
-    ], told.members, { label: "Members", empty: "Nobody is in this group now." }));
+    ], told.members, { label: "Members", empty: "The group has no members now." }));
     redraw(lags, told.offsets === null ? h("p", { class: "calm" }, "The group has too many partitions to be shown.") : table([
       { name: "Topic", cell: (row) => topicLink(row.topic) },
       { name: "Partition", right: true, cell: (row) => row.partition },
       { name: "Committed", right: true, cell: (row) => number(row.committed) },
       { name: "End", right: true, cell: (row) => number(row.end) },
       { name: "Lag", right: true, cell: (row) => number(row.lag) },
-    ], told.offsets, { label: "Lag", empty: "The group has committed no offset." }));
+    ], told.offsets, { label: "Lag", empty: "The group has not committed an offset." }));
   }, (error) => note(error.message, "bad"));
 }
 
@@ -103,12 +103,12 @@ function ranges(partitions) {
   return found.map(([from, to]) => (from === to ? from : `${from}–${to}`)).join(", ");
 }
 
-/** Move a group: what would be is shown first, and done then. */
+/** Move a group: first a preview of the new offsets, then the change. */
 function move(group, again) {
   const box = dialog(`Reset offsets of ${group.id}`);
   const topics = [...new Set(group.offsets.map((row) => row.topic))];
   const topic = h("select", {}, h("option", { value: "" }, "All topics"), topics.map((name) => h("option", { value: name }, name)));
-  const to = h("select", {}, [["earliest", "The beginning"], ["latest", "The end"], ["offset", "An offset"], ["time", "A time"], ["shift", "So many records on or back"]]
+  const to = h("select", {}, [["earliest", "The beginning"], ["latest", "The end"], ["offset", "An offset"], ["time", "A time"], ["shift", "A number of records forward or back"]]
     .map(([id, name]) => h("option", { value: id }, name)));
   const value = h("input", { "aria-label": "Value", hidden: true });
   const shown = h("div");
@@ -123,20 +123,20 @@ function move(group, again) {
   };
   for (const field of [topic, to, value]) field.addEventListener("input", stale);
   form(box, [
-    h("div", { class: "two" }, h("label", { class: "field" }, "Topic", topic), h("label", { class: "field" }, "Go on at", to)), value, shown,
+    h("div", { class: "two" }, h("label", { class: "field" }, "Topic", topic), h("label", { class: "field" }, "Continue at", to)), value, shown,
   ], "Preview", async () => {
     const given = to.value === "time" && !/^\d+$/.test(value.value) ? Date.parse(value.value.replace(" ", "T")) : Number(value.value || 0);
-    if (!Number.isSafeInteger(given)) throw new Error("That is not a number and no time.");
+    if (!Number.isSafeInteger(given)) throw new Error("That is neither a number nor a time.");
     const done = await post("group/reset", { id: group.id, to: to.value, value: given, topic: topic.value || null, apply: isSeen });
     if (isSeen) {
-      note(`${group.id} goes on at other offsets in ${number(done.moves.length)} partitions.`);
+      note(`${group.id} continues at other offsets in ${number(done.moves.length)} partitions.`);
       again();
       return null;
     }
     put(shown, table([
       { name: "Topic", cell: (row) => row.topic }, { name: "Partition", right: true, cell: (row) => row.partition },
-      { name: "Now", right: true, cell: (row) => number(row.from) }, { name: "Then", right: true, cell: (row) => h("span", { class: "strong" }, number(row.to)) },
-      { name: "Lag then", right: true, cell: (row) => number(row.end - row.to) },
+      { name: "Now", right: true, cell: (row) => number(row.from) }, { name: "New", right: true, cell: (row) => h("span", { class: "strong" }, number(row.to)) },
+      { name: "New lag", right: true, cell: (row) => number(row.end - row.to) },
     ], done.moves.slice(0, 200), { label: "Preview" }), h("p", { class: "hint" }, `${number(done.moves.length)} partitions. Nothing has been changed yet.`));
     isSeen = true;
     put(box.querySelector("button.main"), "Reset");
@@ -146,9 +146,9 @@ function move(group, again) {
 
 function remove(id) {
   const box = dialog(`Delete ${id}`);
-  form(box, h("p", {}, "The group's committed offsets are deleted with it. Consumers that come back begin where their settings say."), "Delete group", async () => {
+  form(box, h("p", {}, "Its committed offsets are deleted, too. Consumers that join it again start where their setting auto.offset.reset says."), "Delete group", async () => {
     await post("group/delete", { id });
-    note(`${id} is deleted.`);
+    note(`${id} has been deleted.`);
     location.hash = "#/groups";
   });
 }

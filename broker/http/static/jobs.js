@@ -1,4 +1,4 @@
-// Query topics and streams: how each is, and all of them as a graph.
+// Query topics and streams: the state of each, and all of them as a graph.
 
 import { get } from "./api.js";
 import { graph } from "./charts.js";
@@ -29,9 +29,9 @@ export async function jobsView({ main, query, signal, set }) {
 function shown({ jobs, driver, left_out: leftOut }, filter) {
   const found = jobs.filter((job) => [job.topic, job.name, job.text, ...job.sources].some((text) => text.toLowerCase().includes(filter)));
   if (!jobs.length) {
-    return h("p", { class: "calm" }, prose("There are no query topics or streams. `CREATE TOPIC hot AS SELECT … FROM sensors` makes one, in `barnabas sql`."));
+    return h("p", { class: "calm" }, prose("There are no query topics or streams. Create one in `barnabas sql`, with `CREATE TOPIC hot AS SELECT … FROM sensors`."));
   }
-  const age = driver.told_ms_ago === null ? "The streams driver has not told yet how they are." : `Told by the streams driver ${driver.told_ms_ago < 1000 ? "just now" : `${duration(driver.told_ms_ago)} ago`}.`;
+  const age = driver.told_ms_ago === null ? "The streams driver has not reported their state yet." : `Reported by the streams driver ${driver.told_ms_ago < 1000 ? "just now" : `${duration(driver.told_ms_ago)} ago`}.`;
   return [
     graph(found),
     h("p", { class: "hint" }, age, leftOut ? ` ${number(leftOut)} more are not shown.` : ""),
@@ -52,6 +52,6 @@ export function jobPanel(job, isLinked) {
       fact("Owner", job.owner),
       fact("Lag", job.lag === null ? null : number(job.lag)),
       fact("Rows", job.rows === null ? null : `${number(job.rows)}, ${number(Math.round(job.rows_per_second))} each second`),
-      fact("On a record it cannot read", job.on_error === "" ? null : job.on_error),
+      fact("On a record that it cannot read", job.on_error === "" ? null : job.on_error),
       fact("Columns", job.schema ? h("code", {}, job.schema) : null)));
 }

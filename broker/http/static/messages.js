@@ -1,4 +1,4 @@
-// A topic's messages: pages from any place, a search that goes on until it has found enough, and those that come.
+// A topic's messages: pages from any position, a search that continues until it has found enough, and live messages.
 
 import { encoded, get, lines } from "./api.js";
 import { h, put } from "./dom.js";
@@ -7,7 +7,7 @@ import { copy } from "./view.js";
 
 const LIMITS = [25, 50, 100, 200];
 const MOST_LIVE = 500;
-/** Pages of a search that are asked for without a further click. */
+/** The number of pages that a search requests without a further click. */
 const MOST_PAGES = 40;
 const FROM = { newest: "Newest first", oldest: "Oldest first", offset: "From an offset", time: "From a time", live: "Live" };
 
@@ -54,7 +54,7 @@ export async function messagesTab(body, topic, { query, signal, set }) {
     at: from.value === "time" ? milliseconds(at.value) : at.value.trim(),
   });
 
-  /** Read on from a cursor until there are as many messages as a page has, the log ends, or it is stopped. */
+  /** Continue from a cursor until the page is full, the log ends, or the visitor stops. */
   const page = async (cursor, until) => {
     const seen = { found: 0, lookedAt: 0, read: 0, next: cursor };
     stop.hidden = false;
@@ -76,7 +76,7 @@ export async function messagesTab(body, topic, { query, signal, set }) {
 
   const byText = async (seen, until) => {
     for (let pages = 0; pages < MOST_PAGES && !until.aborted; pages += 1) {
-      put(status, seen.lookedAt ? `Looked at ${number(seen.lookedAt)} records, ${bytes(seen.read)} …` : "Reading …");
+      put(status, seen.lookedAt ? `${number(seen.lookedAt)} records searched, ${bytes(seen.read)} …` : "Reading …");
       const told = await get("topic/records", { ...asked(), cursor: seen.next }, until);
       list.add(told.records);
       seen.found += told.records.length;
@@ -88,7 +88,7 @@ export async function messagesTab(body, topic, { query, signal, set }) {
     put(status, asked().search ? `${number(seen.found)} found in ${number(seen.lookedAt)} records, ${bytes(seen.read)}` : "");
   };
 
-  /** The broker looks through the topic in a process of its own, and tells how far it is. */
+  /** The broker searches in another process, and reports its progress. */
   const byCondition = async (seen, until) => {
     put(status, "Waiting for the search …");
     for await (const told of lines("topic/where", { ...asked(), cursor: seen.next }, until)) {
@@ -97,12 +97,12 @@ export async function messagesTab(body, topic, { query, signal, set }) {
       seen.lookedAt = told.looked_at;
       seen.next = told.cursor;
       const far = `${number(seen.found)} found in ${number(seen.lookedAt)} records`;
-      if (told.end === "bound") put(status, h("span", { class: "wrong" }, `${far}. The search ended after ${told.seconds} s, as each does: it goes on below.`));
+      if (told.end === "bound") put(status, h("span", { class: "wrong" }, `${far}. A search takes at most ${told.seconds} s: continue below.`));
       else put(status, told.end ? far : `${far} …`);
     }
   };
 
-  /** Messages as they come. The browser asks anew when the broker ends the answer. */
+  /** Live messages. The browser connects again when the broker ends the answer. */
   const follow = (until) => {
     const { name, partition: only, search: text } = asked();
     const source = new EventSource(`/api/topic/tail${encoded({ name, partition: only, search: text })}`);
@@ -115,13 +115,13 @@ export async function messagesTab(body, topic, { query, signal, set }) {
       const told = JSON.parse(event.data);
       leftOut += told.left_out;
       list.addFresh(told.records);
-      say(leftOut ? `Live: ${number(leftOut)} messages came too fast and are left out` : "Live");
+      say(leftOut ? `Live: ${number(leftOut)} messages arrived too fast and are left out` : "Live");
     };
     source.addEventListener("refused", (event) => {
       source.close();
       put(status, h("span", { class: "wrong" }, JSON.parse(event.data).error));
     });
-    source.onerror = () => put(status, source.readyState === EventSource.CLOSED ? "The broker refuses this." : "Connecting again …");
+    source.onerror = () => put(status, source.readyState === EventSource.CLOSED ? "The broker refused the request." : "Connecting again …");
     until.addEventListener("abort", () => {
       source.close();
       stop.hidden = true;
@@ -143,7 +143,7 @@ function isCondition(text) {
   return /^\s*where\s/i.test(text);
 }
 
-/** A time as people write it, in ms; as it is if it is a number already. */
+/** A time as people write it, in ms; a number stays unchanged. */
 function milliseconds(text) {
   const given = text.trim();
   if (given === "" || /^\d{6,}$/.test(given)) return given;
@@ -151,7 +151,7 @@ function milliseconds(text) {
   return Number.isNaN(at) ? given : String(at);
 }
 
-/** The table of messages. A row opens under itself. */
+/** The table of messages. The details of a row open below it. */
 class List {
   constructor(topic) {
     this.topic = topic;
@@ -167,7 +167,7 @@ class List {
     put(this.body);
   }
 
-  /** Say that nothing was found, if that is so. */
+  /** Show that nothing was found, if there are no rows. */
   end(isAll) {
     if (this.body.childElementCount) return;
     put(this.body, h("tr", {}, h("td", { colspan: 6, class: "empty" }, isAll ? "No messages here." : "Nothing found so far.")));

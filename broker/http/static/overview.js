@@ -10,7 +10,7 @@ import { head, redraw, repeat } from "./view.js";
 const SECONDS = 3;
 
 export async function overviewView({ main, signal }) {
-  const rate = new Line("Records appended each second", (value) => number(Math.round(value)), `Sampled every ${SECONDS} s while this page is open.`);
+  const rate = new Line("Records appended per second", (value) => number(Math.round(value)), `Sampled every ${SECONDS} s while this page is open.`);
   let before = null;
   const body = h("div");
   put(main, body);
@@ -18,7 +18,7 @@ export async function overviewView({ main, signal }) {
     const told = await get("overview", {}, signal);
     const now = performance.now();
     if (told.appended) {
-      // The broker counts every few seconds: what has not been counted yet is not drawn as nothing.
+      // The broker counts every few seconds: a missing count is not drawn as 0.
       if (before === null) before = { records: told.appended.records, now };
       else if (told.appended.records !== before.records || now - before.now > 7000) {
         rate.add(Math.max(0, told.appended.records - before.records) / ((now - before.now) / 1000));
@@ -49,7 +49,7 @@ function shown(told, rate) {
         fact("ACLs", told.has_authorizer ? "enforced" : "not enforced: everybody may do everything"),
         told.listeners.map((each) => fact(each.name === each.protocol ? each.name : `${each.name} (${each.protocol})`, h("span", { class: "mono" }, each.address))))),
       (told.disks ?? []).map(disk),
-      told.events ? h("div", { class: "panel" }, h("h2", {}, "What the log has warned of since the start"),
+      told.events ? h("div", { class: "panel" }, h("h2", {}, "Warnings and errors in the log since the start"),
         told.events.length
           ? table([
             { name: "Level", cell: (row) => badge(row.level), class: "tight" },

@@ -25,7 +25,7 @@ function listView(title, sub, path, label, shown) {
   };
 }
 
-export const transactionsView = listView("Transactions", "Transactional ids, those with an open transaction first.", "transactions", "Filter by transactional id",
+export const transactionsView = listView("Transactions", "Transactional ids. Those with an open transaction come first.", "transactions", "Filter by transactional id",
   (told) => table([
     { name: "Transactional id", cell: (row) => h("span", { class: "strong" }, row.id) },
     { name: "State", cell: (row) => badge(row.state) },
@@ -33,9 +33,9 @@ export const transactionsView = listView("Transactions", "Transactional ids, tho
     { name: "Timeout", right: true, cell: (row) => duration(row.timeout_ms) },
     { name: "Producer", right: true, cell: (row) => `${row.producer_id}, epoch ${row.epoch}` },
     { name: "Partitions", cell: (row) => row.partitions.map((each, at) => [at ? ", " : "", topicLink(each.topic), ` ${each.partitions.join(" ")}`]) },
-  ], told.transactions, { label: "Transactions", empty: "No transactional producer is known." }));
+  ], told.transactions, { label: "Transactions", empty: "There are no transactional producers." }));
 
-const acls = listView("Users & ACLs", "Who may do what. Change it with `barnabas acls` and `barnabas users`.", "acls", "Filter by principal or resource",
+const acls = listView("Users & ACLs", "The rights and credentials of users. Change them with `barnabas acls` and `barnabas users`.", "acls", "Filter by principal or resource",
   (told) => (told.enforced ? table([
     { name: "Principal", cell: (row) => h("span", { class: "strong" }, row.principal) },
     { name: "May", cell: (row) => badge(row.permission) },
@@ -56,7 +56,7 @@ export async function aclsView(at) {
     return [table([
       { name: "User", cell: (row) => h("span", { class: "strong" }, row.name) },
       { name: "Credentials", cell: (row) => row.credentials.map((each) => `${each.mechanism}, ${number(each.iterations)} iterations`).join("; ") },
-    ], told.users, { label: "Users", empty: "No user has a SCRAM credential." }),
+    ], told.users, { label: "Users", empty: "No user has SCRAM credentials." }),
     told.matched > told.users.length ? h("p", { class: "hint" }, `${number(told.matched - told.users.length)} more are not shown.`) : null];
   });
 }

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { number } from "./format.js";
 
 /**
- * A table. A column has a `name`, a `cell(row)`, perhaps `sort` (the key of its order) and `right`.
+ * A table. A column has a `name`, a `cell(row)`, and optionally `sort` (the key of its order) and `right`.
  */
 export function table(columns, rows, { sort = "", order = "asc", onsort = null, empty = "Nothing here.", label, kind = "" } = {}) {
   const head = columns.map((column) => {
@@ -24,9 +24,9 @@ export function table(columns, rows, { sort = "", order = "asc", onsort = null, 
       h("tbody", {}, body.length ? body : h("tr", {}, h("td", { colspan: columns.length, class: "empty" }, empty)))));
 }
 
-/** Which rows of how many, and the way to those beside them. */
+/** The numbers of the shown rows, their total, and the buttons for the previous and next page. */
 export function pager(start, size, matched, go) {
-  if (matched <= size && !start) return h("p", { class: "pager" }, `${number(matched)} in all`);
+  if (matched <= size && !start) return h("p", { class: "pager" }, `${number(matched)} in total`);
   const end = Math.min(start + size, matched);
   return h("p", { class: "pager" },
     h("button", { disabled: start === 0, onclick: () => go(Math.max(0, start - size)), "data-key": "p" }, "← Previous"),
@@ -34,7 +34,7 @@ export function pager(start, size, matched, go) {
     h("button", { disabled: end >= matched, onclick: () => go(start + size), "data-key": "n" }, "Next →"));
 }
 
-/** A field that calls back a little after the last key. */
+/** A field that calls back a short time after the last key. */
 export function filterField(value, label, changed) {
   let timer = 0;
   const field = h("input", {

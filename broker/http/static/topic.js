@@ -1,4 +1,4 @@
-// One topic: its messages, partitions, settings, readers, and what writes it.
+// One topic: its messages, partitions, settings and readers, and the query that writes it.
 
 import { get, post, session } from "./api.js";
 import { graph } from "./charts.js";
@@ -25,7 +25,7 @@ export async function topicView(at) {
       crumb: h("a", { href: "#/topics" }, "Topics"),
       badges: [told.kind === "topic" ? null : badge(told.kind), told.internal ? badge("internal") : null].filter(Boolean),
       sub: [
-        h("span", { title: "End offsets less first offsets: compaction, transactions and queries leave gaps." }, `${number(records)} record${records === 1 ? "" : "s"}`),
+        h("span", { title: "End offsets minus first offsets, including gaps from compaction, transactions and queries." }, `${number(records)} record${records === 1 ? "" : "s"}`),
         ` ${some}· ${bytes(size)} · ${number(told.partition_count)} partition${told.partition_count === 1 ? "" : "s"}`,
       ],
       tools: !session.writes || told.internal ? [] : [
@@ -73,7 +73,7 @@ async function groups(body, name, signal) {
         { name: "State", cell: (row) => badge(row.state) },
         { name: "Partitions with offsets", right: true, cell: (row) => number(row.partitions) },
         { name: "Lag", right: true, cell: (row) => number(row.lag) },
-      ], rows, { label: "Groups", empty: told.next === null ? "No group has committed an offset of this topic." : "Looking …" });
+      ], rows, { label: "Groups", empty: told.next === null ? "No group has committed an offset for this topic." : "Looking …" });
     });
     if (!told) return;
     start = told.next;
@@ -122,22 +122,22 @@ function change(topic, row, again) {
   const isDefault = h("input", { type: "checkbox", onchange: () => { value.disabled = isDefault.checked; } });
   form(box, [h("p", { class: "soft" }, prose(row.doc)), h("label", { class: "field" }, "Value", value), h("label", {}, isDefault, "as the broker's settings say")], "Change", async () => {
     await post("topic/alter", { name: topic, settings: { [row.name]: isDefault.checked ? null : value.value.trim() } });
-    note(`${row.name} is changed.`);
+    note(`${row.name} has been changed.`);
     again();
   });
 }
 
-/** Deleting takes the topic's name, typed, as nothing brings the records back. */
+/** The visitor must type the topic's name to delete it, because this cannot be undone. */
 function remove(name) {
   const box = dialog(`Delete ${name}`);
   const typed = h("input", { autofocus: true, autocomplete: "off", spellcheck: "false", "aria-label": "The topic's name" });
   form(box, [
-    h("p", {}, "All its records are deleted, and nothing brings them back."),
+    h("p", {}, "All its records are deleted permanently."),
     h("label", { class: "field" }, `Type ${name} to delete it`, typed),
   ], "Delete topic", async () => {
     if (typed.value !== name) throw new Error(`That is not ${name}.`);
     await post("topic/delete", { name });
-    note(`${name} is deleted.`);
+    note(`${name} has been deleted.`);
     location.hash = "#/topics";
   });
 }

@@ -40,7 +40,7 @@ async function listed(query, signal, change) {
   return [
     table(columns, told.topics, {
       sort, order, label: "Topics", onsort: (by, way) => change({ sort: by, order: way, start: "" }),
-      empty: prose(told.total ? "No topic matches." : "There are no topics yet. A client that produces, or `barnabas topics create NAME`, makes one."),
+      empty: prose(told.total ? "No topic matches." : "There are no topics yet. Produce a record, or run `barnabas topics create NAME`."),
     }),
     pager(told.start, SIZE, told.matched, (start) => change({ start: start || "" })),
   ];
@@ -73,7 +73,7 @@ function create() {
     const made = { name: name.value.trim(), settings: given };
     if (partitions.value) made.partitions = Number(partitions.value);
     await post("topic/create", made);
-    note(`${made.name} is there.`);
+    note(`${made.name} has been created.`);
     location.hash = `#/topics/${encodeURIComponent(made.name)}`;
   });
 }

@@ -1,9 +1,9 @@
-// What views have in common.
+// Functions that all views share.
 
 import { Away } from "./api.js";
 import { h, note, put } from "./dom.js";
 
-/** The head of a view: a title with badges, what stands under it, and its buttons. */
+/** The head of a view: a title with badges, the line below it, and its buttons. */
 export function head(title, { crumb = null, badges = [], sub = null, tools = [] } = {}) {
   return h("div", { class: "head" },
     h("div", { class: "grow" },
@@ -13,7 +13,7 @@ export function head(title, { crumb = null, badges = [], sub = null, tools = [] 
     tools);
 }
 
-/** Do something now and every so many seconds, until the view is left. What fails is shown by `failed`. */
+/** Do something now and at an interval in seconds, until the view is left. `failed` shows errors. */
 export function repeat(signal, seconds, work, failed = () => {}) {
   const turn = async () => {
     if (signal.aborted) return;
@@ -28,7 +28,7 @@ export function repeat(signal, seconds, work, failed = () => {}) {
   return turn();
 }
 
-/** Draw again, unless somebody walks through what is there with keys, or has marked some of it. */
+/** Draw again, unless the visitor moves through the content with keys, or has selected text. */
 export function redraw(node, ...children) {
   const { anchorNode, isCollapsed } = getSelection();
   const isUsed = node.contains(document.activeElement) || (!isCollapsed && node.contains(anchorNode));
@@ -37,7 +37,7 @@ export function redraw(node, ...children) {
 
 const asked = new WeakMap();
 
-/** Fill a place with what comes; what is refused is said there. Of two that overtake each other, the later one counts. */
+/** Fill a place with the result, or with the error. If two calls overlap, the later one counts. */
 export async function into(node, signal, make) {
   const turn = (asked.get(node) ?? 0) + 1;
   asked.set(node, turn);
@@ -51,10 +51,10 @@ export async function into(node, signal, make) {
   }
 }
 
-/** What keeps a form open that was sent. */
+/** The result that keeps a form open after it was sent. */
 export const STAY = Symbol("stay");
 
-/** A form in a dialog: `send` is called when it is sent. Its problem is shown; else the dialog closes. */
+/** A form in a dialog: `send` is called when it is sent. An error is shown; otherwise the dialog closes. */
 export function form(box, fields, button, send) {
   const problem = h("p", { class: "wrong", role: "alert", hidden: true });
   const submit = h("button", { class: "main" }, button);
@@ -81,7 +81,7 @@ export async function copy(text) {
     await navigator.clipboard.writeText(text);
     note("Copied.");
   } catch {
-    note("The browser does not let this page copy.", "bad");
+    note("The browser does not allow this page to copy text.", "bad");
   }
 }
 

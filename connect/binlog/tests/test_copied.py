@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.connect.binlog.maker import Maker, Settings
@@ -15,6 +15,7 @@ from barnabas.connect.binlog.place import Copied, Position, Table
 from barnabas.connect.binlog.reader import Begin, End, Place, Statement
 from barnabas.connect.binlog.server import RefusedError, Server
 from barnabas.connect.mysql.source import Source
+from barnabas.wire.tests.strategies import examples
 
 AT = Place("0-1-5", "bin.1", 4)
 NAMES = "abcdefg"
@@ -45,7 +46,7 @@ def after(made: Maker) -> Copied:
     return copied
 
 
-@settings(max_examples=500)
+@examples(100, 500)
 @given(st.sets(st.sampled_from(NAMES), min_size=1), STEPS)
 async def test_each_table_is_copied_once(names: set[str], steps: list[tuple[str, str, str]]) -> None:
     """Rename, create and drop a server's tables while they are copied.

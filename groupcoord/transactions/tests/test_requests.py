@@ -385,6 +385,21 @@ def test_a_partition_that_fails_is_tried_again_and_one_that_is_gone_is_dropped()
     assert world.markers_in() == [(1, True)]
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NETWORK_EXCEPTION])
+def test_a_leader_that_was_away_for_long_gets_its_marker_within_a_second(code: ErrorCode) -> None:
+    """The producer's next transaction waits for it."""
+    world = World()
+    producer = world.producer()
+    world.add(producer)
+    world.write(producer)
+    world.markers.fails_with = code
+    assert world.end_error(producer) == ErrorCode.NONE
+    world.pass_time(300)
+    world.markers.fails_with = ErrorCode.NONE
+    world.pass_time(1)
+    assert world.status() == "CompleteCommit"
+
+
 def test_an_end_that_cannot_be_noted_is_tried_again() -> None:
     world = World()
     producer = world.producer()
