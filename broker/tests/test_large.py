@@ -212,3 +212,32 @@ async def test_an_answer_about_more_topics_than_are_freed_at_once_is_whole(start
         for version in (9, 12):  # at version 9 the handler makes a list of its own
             told = await client.ask(MetadataRequest(topics=None), version)
             assert [each.name for each in told.topics] == [f"t{n:04}" for n in range(1200)]
+
+
+async def test_logs_that_are_closed_are_opened_one_by_one(start: Start) -> None:
+    """Another request is answered while offsets of many closed logs are looked up."""
+    async with start() as running, await running.client() as client:
+        await client.create_topic("t", 200)
+        for index in (0, 120):
+            assert (await client.produce("t", batch_of(b"a", b"b"), index)).error_code == 0
+    async with start() as running, await running.client() as client:
+        vnodes = running.node.data_dir.vnodes
+        assert not any(vnodes["t", index].loaded for index in range(200))
+        parts = [ListOffsetsPartition(index, timestamp=-1) for index in range(201)]
+        pieces = 0
+
+        async def count() -> None:
+            nonlocal pieces
+            while not vnodes["t", 199].loaded:
+                pieces += any(vnodes["t", index].loaded for index in range(200))
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            answer = await client.ask(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic("t", parts)]))
+        (topic,) = answer.topics
+        ends = {part.partition_index: (part.error_code, part.offset) for part in topic.partitions}
+        assert ends[0] == ends[120] == (0, 2)
+        assert ends[1] == (0, 0)
+        assert ends[200][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert pieces > 0, "no other task ran while logs were opened"
