@@ -8,7 +8,7 @@ visitor.
 The answer has one JSON object a line: `records`, `looked_at` (records so far) and `cursor` (where the next page
 begins). The last line has `end` besides (`all`, `page` or `bound`), or only `error`.
 
-Source: decision 70.
+Source: decision 71.
 """
 
 from __future__ import annotations
