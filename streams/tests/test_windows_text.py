@@ -148,7 +148,7 @@ def test_another_checkpoint_or_none_does_not_fit_and_another_streams_progress_do
         assert folder.first_batch([mine], {"t": Committed(4, other.encode())}) == 0
     assert folder.first_batch([mine], {"t": Committed(4, "no note of ours")}) == 0
     with_batches(folder, 4, "id-2")
-    with pytest.raises(QueryError, match="another one than that of the results"):
+    with pytest.raises(QueryError, match="is not the one of the results"):
         folder.first_batch([mine], {"t": noted(4, mine)})
     Path(folder.checkpoint, "metadata").write_bytes(b"{")
     with pytest.raises(QueryError, match="is damaged"):
@@ -208,7 +208,7 @@ def test_a_copy_of_a_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
     assert stat.S_IMODE(Path(copy.path).stat().st_mode) == 0o700
     assert copy.checkpoint_id() not in ("", "id-1"), "Spark runs one query of an id"
     assert folder.checkpoint_id() == "id-1"
-    with pytest.raises(QueryError, match="another one"):
+    with pytest.raises(QueryError, match="is not the one of the results"):
         copy.first_batch([member()], {"t": noted(3, member())})
     assert copy.first_batch([member()], {"t": noted(3, member())}, was="id-1") == 3
     assert copy.first_batch([member()], {"t": noted(3, member(), copy.checkpoint_id())}, was="id-1") == 3
