@@ -64,12 +64,18 @@ class Visitors:
         return self._passwords.are_asked_for
 
     def check_site(self, head: Head) -> None:
-        """Raises Refused if the Host is not this site's, or if the page of another site asks for a change."""
+        """Raises Refused if the Host is not this site's, or if the page of another site asks for a change or for data.
+
+        Such a page cannot read the answer, but a search, for instance, costs the broker a process. Links of other pages
+        to the console work. Source: Fetch Metadata Request Headers (W3C).
+        """
         host = head.headers.get("host", "")
         if not self._is_mine(host):
             why = f"unknown host {host[:200] or '(no name)'}: add it to barnabas.http.hosts if it is this site"
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, why)
         if head.method in ("GET", "HEAD"):
+            if head.path.startswith("/api/") and head.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+                raise Refused(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
             return
         origin = head.headers.get("origin")
         mine = f"{'https' if head.is_encrypted else 'http'}://{host}"

@@ -123,6 +123,14 @@ async def test_another_name_for_this_machine_is_refused(start: Start, host: str)
         assert (await page.ask("GET", "/api/session", host=host)).status == 421
 
 
+async def test_a_page_of_another_site_gets_no_data_and_may_have_links_to_the_console(start: Start) -> None:
+    async with start(more=HTTP) as running:
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            page = await browser(running)
+            assert (await page.ask("GET", "/console/", {"Sec-Fetch-Site": site})).status == 200
+            assert (await page.ask("GET", "/api/session", {"Sec-Fetch-Site": site})).status == status
+
+
 async def test_names_that_the_operator_gives_are_this_site(start: Start) -> None:
     async with start(more={**HTTP, "barnabas.http.hosts": "broker.example"}) as running:
         page = await browser(running)
