@@ -188,7 +188,7 @@ async def test_others_have_their_turn_while_a_large_snapshot_is_made(start: Star
             nursery.start_soon(count)
             await running.node.metadata_snapshots.take()
             nursery.cancel_scope.cancel()
-        assert turns > 50
+        assert turns > 5, "in pieces of some milliseconds, however quick the machine is"
 
 
 def test_a_snapshot_has_nothing_of_what_is_removed() -> None:

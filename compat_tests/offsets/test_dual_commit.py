@@ -215,7 +215,7 @@ def test_what_a_member_gets_from_zookeeper_is_in_the_log_when_dual_commit_ends(z
             assert produce(cluster, [Batch("orders", partition, batch)], acks=-1)["orders", partition].error_code == 0
             znodes.put("g", partition, 10)
         member = ConfluentDriver(server.address).join("g", "orders")
-        taken = "taking 3 offsets from elsewhere into the log"
+        taken = "copying 3 offsets from the second store into the log"
         until(lambda: taken in server.log_file.read_text(), "the member has asked for its positions")
         switch(server, "dual.commit.enabled=false")
         assert [kept(cluster, "g", partition) for partition in range(3)] == [10, 10, 10]
