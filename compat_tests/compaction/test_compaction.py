@@ -174,7 +174,7 @@ def check_files(server: Barnabas, topic: str) -> None:
     done = tools.run(tools.DUMP_LOG, "--files", ",".join(indexes), "--index-sanity-check")
     assert done.returncode == 0, done.stderr
     passed = done.stdout.count("passed sanity check")
-    assert passed > len(indexes) // 2, done.stdout
+    assert passed >= len(indexes) // 2, done.stdout  # all time indexes; an offset index of few records is empty
     assert passed + done.stdout.count("is empty") == len(indexes), done.stdout
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -65,6 +66,15 @@ class Prometheus:
 
         until(listens, "Prometheus listens")
         self.url = f"http://{found[0]}"
+        until(self._is_ready, "Prometheus is ready")
+
+    def _is_ready(self) -> bool:
+        """Whether it answers questions: it listens before it has read its data."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=60):
+                return True
+        except urllib.error.HTTPError:
+            return False
 
     def ask(self, expression: str) -> list[dict[str, Any]]:
         """The series of an expression now."""
