@@ -62,6 +62,8 @@ class Child:
     #: Seconds without a sign of life. Only time counts in which the supervisor could run and the node did not wait for
     #: a core.
     silent: float = 0.0
+    #: Seconds since its last sign, or since it was last looked at. A node that gives signs is hardly ever looked at.
+    unlooked: float = 0.0
     started: float = 0.0
     backoff: float = 0.0
     again_at: float = 0.0
@@ -201,8 +203,15 @@ class Supervisor:
         if self._stopping and child.node == self._owner and not child.is_killed and self._is_last(child):
             child.is_killed = True
             os.kill(child.pid, signal.SIGTERM)
+        child.unlooked += turn
+        if child.unlooked >= BEAT_SECONDS:
+            self._look_at(child)
+
+    def _look_at(self, child: Child) -> None:
+        """Count the silence of a node, by what its event loop's thread does. Kill it if it hangs."""
         waits_for_core, cpu = loop_thread(child.pid)
         worked, child.cpu = cpu - child.cpu, cpu
+        turn, child.unlooked = child.unlooked, 0.0
         if worked and not child.address:
             child.silent = 0.0  # a start may hold the event loop for long, but it uses CPU
         else:
@@ -224,7 +233,7 @@ class Supervisor:
         if not data:
             self._selector.unregister(child.pipe)
             return
-        child.silent = 0.0
+        child.silent = child.unlooked = 0.0
         *lines, child.rest = (child.rest + data).split(b"\n")
         for line in lines:
             if line and line != BEAT:
@@ -273,7 +282,7 @@ class Supervisor:
         os.set_blocking(read, False)
         fcntl.fcntl(read, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         child.pid, child.pipe, child.rest, child.is_killed = pid, read, b"", False
-        child.silent, child.cpu = 0.0, 0.0
+        child.silent, child.unlooked, child.cpu = 0.0, 0.0, 0.0
         child.started, child.address = time.monotonic(), ""
         self._selector.register(read, selectors.EVENT_READ, child.node)
 

@@ -13,6 +13,7 @@ from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import decode_snapshot, encode_snapshot
 from barnabas.broker.tests.client import Client, batch_of
 from barnabas.broker.tests.conftest import Running, Start, until
+from barnabas.broker.tests.turns import counted_turns
 from barnabas.scripts.cli import main
 from barnabas.storage.errors import StorageError
 from barnabas.storage.snapshots import SnapshotId, Snapshots
@@ -176,19 +177,9 @@ async def test_others_have_their_turn_while_a_large_snapshot_is_made(start: Star
         topic = running.node.metadata.topics
         await client.create_topic("t")
         topic["t"].configs.update({f"k{n}": "v" for n in range(30_000)})
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(count)
+        async with counted_turns() as turns:
             await running.node.metadata_snapshots.take()
-            nursery.cancel_scope.cancel()
-        assert turns > 5, "in pieces of some milliseconds, however quick the machine is"
+        assert turns.count > 5, "in pieces of some milliseconds, however quick the machine is"
 
 
 def test_a_snapshot_has_nothing_of_what_is_removed() -> None:

@@ -16,6 +16,7 @@ from barnabas.broker.metadata.image import Leader, MetadataImage, Move, TopicIma
 from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.tests.conftest import Start
+from barnabas.broker.tests.turns import counted_turns
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.wire.messages.incremental_alter_configs import (
@@ -166,26 +167,14 @@ async def test_others_have_their_turn_while_much_is_gone_through(
     start: Start, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     request, pieces = ASKED[asked]
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
     async with start() as running, await running.client() as client:
         topics = running.node.topics
         async with topics.changes:  # without logs, whose creation takes long
             await topics.commit(records_of("large", b"l" * 16, LARGE))
         monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(count)
-            await trio.lowlevel.checkpoint()
-            turns = 0
+        async with counted_turns() as turns:
             await client.ask(request)
-            nursery.cancel_scope.cancel()
-    assert turns >= pieces
+    assert turns.count >= pieces
 
 
 async def test_others_have_their_turn_while_many_moves_are_listed(
@@ -197,21 +186,11 @@ async def test_others_have_their_turn_while_many_moves_are_listed(
             await topics.commit(records_of("large", b"l" * 16, LARGE))
         metadata.moves.update({(b"l" * 16, index): Move(1, 2) for index in range(LARGE)})
         monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(count)
+        async with counted_turns() as turns:
             (found,) = (await client.ask(ListPartitionReassignmentsRequest())).topics
-            nursery.cancel_scope.cancel()
         metadata.moves.clear()
     assert [part.partition_index for part in found.partitions] == list(range(LARGE))
-    assert turns >= LARGE
+    assert turns.count >= LARGE
 
 
 def test_a_name_is_compared_with_those_that_are_like_it_only() -> None:

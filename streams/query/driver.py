@@ -197,37 +197,38 @@ class Driver:
         if not ready:
             return
         ready = [d for d in ready if self._is_understood(d) and self._knows_places(d) and self._tell_events(d)]
-        keys = dict.fromkeys(key for definition in ready for key in self._catalog.inputs(definition))
+        reads = {definition.topic: self._catalog.inputs(definition) for definition in ready}
+        keys = dict.fromkeys(key for inputs in reads.values() for key in inputs)
         try:
             first, last = (list_offsets(self._cluster, keys, special) for special in (EARLIEST, LATEST))
         except ClientError:  # a topic is gone that we had not heard about; or the broker is, and that is raised
             self._read_catalog()
             return
         self._ends = last
-        if self._hears_of_change(ready, last):
+        if self._hears_of_change(reads, last):
             return
         groups: dict[tuple[Any, ...], list[Definition]] = {}
         for definition in ready:
-            inputs = self._catalog.inputs(definition)
             same = (
                 definition.plan.source,
                 definition.plan.pattern,
                 definition.plan.values,
                 self._roads.kind(definition, self._facts(definition)),
             )
-            places = tuple(self._places[definition.topic, key] for key in inputs)
+            places = tuple(self._places[definition.topic, key] for key in reads[definition.topic])
             groups.setdefault((same, places), []).append(definition)
         for group in groups.values():
             self._run_group(group, first, last)
 
-    def _hears_of_change(self, ready: Sequence[Definition], last: Mapping[TopicPartition, int]) -> bool:
+    def _hears_of_change(
+        self, reads: Mapping[str, Sequence[TopicPartition]], last: Mapping[TopicPartition, int]
+    ) -> bool:
         """Whether the definitions have changed since the last look, if there are records up to `last`.
 
         A client may have changed a query and then produced some of these records: the new query is for them. The broker
         answers the change when it can be heard here, so it is enough to listen after `last` was looked up.
         """
-        places = self._places
-        if all(places[d.topic, key] >= last[key] for d in ready for key in self._catalog.inputs(d)):
+        if all(self._places[topic, key] >= last[key] for topic, inputs in reads.items() for key in inputs):
             return False
         if not self._control.has_unheard() or not self._hear(now(), NO_ENDS):
             return False
