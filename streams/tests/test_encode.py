@@ -287,7 +287,7 @@ def test_the_fall_back_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: p
         assert batches.backend() is writer_in_python
         assert batches.backend() is writer_in_python
     batches.backend.cache_clear()
-    assert len([record for record in caplog.records if "not built" in record.message]) == 1
+    assert sum("not built" in message for message in caplog.messages) == 1
 
 
 def test_batches_of_a_transaction_have_sequences_one_after_the_other() -> None:
