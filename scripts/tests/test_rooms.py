@@ -85,7 +85,7 @@ INNER_DOORS = {
     ("broker/http", "between"): {"envelopes", "peers"},
     ("broker/http", "coordinators"): {"groups", "transactions"},
     ("broker/coordinators", "net"): {"delayed_response"},
-    ("broker/apis", "between"): {"desk", "followers", "membership", "moves", "registration"},
+    ("broker/apis", "between"): {"desk", "followers", "membership", "moves", "registration", "snapshots"},
     ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
     ("broker/apis", "metadata"): {
         *("credentials", "features", "image", "placement", "producer_ids", "tokens", "topic_manager"),
