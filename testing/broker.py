@@ -36,8 +36,8 @@ class Broker:
     a temporary folder and removed with the broker.
 
     `Broker(processes=3)` is one broker of three nodes, as `barnabas serve --processes 3`, but nothing restarts a node:
-    what happens to each is for the test to say. Where a method takes a `node`, that is its id (1 for the first); without
-    it, the method is for all.
+    the test decides. Where a method takes a `node`, that is its id (1 for the first); without it, the method is for
+    all nodes.
 
     `async with Broker() as broker` does the same under trio and asyncio, without blocking the event loop.
     """

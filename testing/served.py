@@ -1,6 +1,8 @@
 """A process of a test's broker: `python -m barnabas.testing.served KIND DATA_DIR HOST:PORT NODES KEY=VALUE...`.
 
-NODES is the id of the first node and the number of nodes, as in `1+3`; the key `node.id` says which one this is. This is `barnabas serve`, and also takes faults as JSON lines on standard input. When its input ends, the test process
+NODES is the id of the first node and the number of nodes, as in `1+3`; the key `node.id` says which one this is.
+
+This is `barnabas serve`, and also takes faults as JSON lines on standard input. When its input ends, the test process
 is gone, so the broker ends, too. If KIND is `temporary`, its data is removed.
 """
 
