@@ -49,7 +49,7 @@ class PartitionSnapshotData(Struct):
     current_leader: Annotated[LeaderIdAndEpoch, v[0:], Tag(0)] = LeaderIdAndEpoch(0, 0)
     size: Int64 = 0
     position: Int64 = 0
-    unaligned_records: Records | None = None
+    unaligned_records: Records = b""
 
 
 class TopicSnapshotData(Struct):
