@@ -22,8 +22,7 @@ from compat_tests.tools import ROOT
 DISK_MIB = 512
 KINDS = ("kill", "pause", "full disk", "clock")
 #: The faults of several nodes; `kill` kills all of them. They share one disk.
-NODE_KINDS = (*("kill node", "kill a mover", "pause node") * 3, "kill", "clock")
-NODE_KINDS_AND_FULL_DISK = (*NODE_KINDS, *("full disk",) * 4)
+NODE_KINDS = (*("kill node", "kill a mover", "pause node", "full disk", "kill node on full disk") * 3, "kill", "clock")
 
 
 class ShiftedBarnabas(Barnabas):
@@ -80,9 +79,9 @@ class Faults:
             kind
             for kind in kinds
             if kind in ("kill", "pause")
-            or (isinstance(server, Nodes) and "node" in kind)
+            or (isinstance(server, Nodes) and kind in ("kill node", "pause node"))
             or (mover is not None and kind == "kill a mover")
-            or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or server.is_small))
+            or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or (server.is_small and "full disk" in kind)))
         ]
         self.done: Counter[str] = Counter()
         self._never = threading.Event()
@@ -110,6 +109,7 @@ class Faults:
             "clock": self.jump,
             "kill node": self.kill_node,
             "kill a mover": self.kill_mover,
+            "kill node on full disk": self.kill_node_on_full_disk,
             "pause node": self.pause_node,
         }
 
@@ -144,6 +144,17 @@ class Faults:
         self.mover.many_now()
         self._never.wait(self.random.uniform(0, 0.05))
         self.kill_node()
+
+    def kill_node_on_full_disk(self) -> None:
+        """SIGKILL for one node; the disk has no room when it starts again, and has room soon after."""
+        path = self.server.data_dir / "filler"
+        small_disk.fill(path)
+        room = threading.Timer(self.random.uniform(0.2, 3.0), path.unlink)
+        room.start()
+        try:
+            self.kill_node()
+        finally:
+            room.join()
 
     def pause_node(self) -> None:
         """Pause one node while the others run."""

@@ -33,14 +33,7 @@ from compat_tests.history.clients import (
     Values,
     read_to_end,
 )
-from compat_tests.history.faults import (
-    KINDS,
-    NODE_KINDS,
-    NODE_KINDS_AND_FULL_DISK,
-    Faults,
-    ShiftedBarnabas,
-    ShiftedNodes,
-)
+from compat_tests.history.faults import KINDS, NODE_KINDS, Faults, ShiftedBarnabas, ShiftedNodes
 from compat_tests.history.moves import Mover
 from compat_tests.nodes.broker import Nodes
 from compat_tests.waiting import until
@@ -189,8 +182,7 @@ def main() -> int:
             print(f"no small disk, and so no full one: {reason}")
         try:
             with server:
-                several = NODE_KINDS if reason else NODE_KINDS_AND_FULL_DISK
-                kinds = several if args.processes > 1 else KINDS
+                kinds = NODE_KINDS if args.processes > 1 else KINDS
                 ops, result = make_history(
                     server, args.seed, args.seconds, kinds=() if args.quiet else kinds, most_kills=args.kills
                 )

@@ -34,9 +34,17 @@ def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KIND
 
 
 def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
-    """A run of three nodes, killed or paused one at a time; it has no anomaly and logs no error."""
-    with ShiftedNodes(folder, {**SETTINGS, **SMALL_SEGMENTS}) as server:
-        _, result = make_history(server, seed, seconds, kinds=NODE_KINDS)
+    """A run of three nodes: one at a time is killed or paused, or their disk is full.
+
+    It has no anomaly, and logs no errors except those of a full disk.
+    """
+    server = ShiftedNodes(folder, {**SETTINGS, **SMALL_SEGMENTS})
+    server.mount()  # without the right to mount a disk, the faults of a full disk are left out
+    try:
+        with server:
+            _, result = make_history(server, seed, seconds, kinds=NODE_KINDS)
+    finally:
+        server.unmount()
     assert not result.failures, result.failures
     assert not result.anomalies, result.anomalies[:20]
     assert not result.log_errors, result.log_errors[:20]
@@ -48,7 +56,7 @@ def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
 
 
 def _nodes_killed(faults: Counter[str]) -> int:
-    return faults["kill node"] + faults["kill a mover"]
+    return faults["kill node"] + faults["kill a mover"] + faults["kill node on full disk"]
 
 
 @pytest.mark.parametrize(
