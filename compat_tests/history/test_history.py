@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from compat_tests.history.faults import KINDS, NODE_KINDS, ShiftedBarnabas, ShiftedNodes
-from compat_tests.history.run import SETTINGS, SMALL_SEGMENTS, Result, make_history
+from compat_tests.history.run import (
+    JAVA_PRODUCER,
+    JAVA_TRANSFORMER,
+    SETTINGS,
+    SMALL_SEGMENTS,
+    Result,
+    make_history,
+)
+from compat_tests.tools import missing
 
 MOSTLY_KILLS = ("kill",) * 6 + ("pause", "full disk", "clock")
 
@@ -33,7 +41,7 @@ def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KIND
     return result
 
 
-def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
+def clean_nodes(folder: Path, seed: int, seconds: float, *, java: bool = False) -> Result:
     """A run of three nodes: one at a time is killed or paused, or their disk is full.
 
     It has no anomaly, and logs no errors except those of a full disk.
@@ -42,7 +50,7 @@ def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
     server.mount()  # without the right to mount a disk, the faults of a full disk are left out
     try:
         with server:
-            _, result = make_history(server, seed, seconds, kinds=NODE_KINDS)
+            ops, result = make_history(server, seed, seconds, kinds=NODE_KINDS, java=java)
     finally:
         server.unmount()
     assert not result.failures, result.failures
@@ -52,6 +60,9 @@ def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
     assert result.outcomes["ok"] > 10 * seconds
     assert _nodes_killed(result.faults)
     assert result.moves["move"]
+    if java:
+        assert any(op.process == JAVA_PRODUCER and op.outcome == "ok" for op in ops)
+        assert result.written[JAVA_TRANSFORMER]
     return result
 
 
@@ -71,6 +82,14 @@ def test_some_seconds(tmp_path: Path, seed: int, seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=pytest.mark.slow)])
 def test_nodes_that_are_killed_and_partitions_that_move(tmp_path: Path, seconds: float) -> None:
     print(clean_nodes(tmp_path, 3, seconds).summary())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=pytest.mark.slow)])
+def test_javas_clients_among_the_others(tmp_path: Path, seconds: float) -> None:
+    if reason := missing("java"):
+        pytest.skip(reason)
+    print(clean_nodes(tmp_path, 4, seconds, java=True).summary())
 
 
 @pytest.mark.slow
