@@ -20,6 +20,7 @@ from compat_tests.nodes.broker import Nodes
 from compat_tests.tools import ROOT
 
 DISK_MIB = 512
+_NO_ROOM = "No space left on device"
 KINDS = ("kill", "pause", "full disk", "clock")
 #: The faults of several nodes; `kill` kills all of them. They share one disk.
 NODE_KINDS = (*("kill node", "kill a mover", "pause node", "full disk", "kill node on full disk") * 3, "kill", "clock")
@@ -60,8 +61,14 @@ class ShiftedNodes(ShiftedBarnabas, Nodes):
     def mount(self) -> str | None:
         why = super().mount()
         if self.is_small:
-            self.expected_errors.append("No space left on device")
+            self.expected_errors.append(_NO_ROOM)
         return why
+
+    def errors(self) -> list[str]:
+        """A full disk is expected to refuse partitions, but not to take them offline."""
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        offline = [line for line in lines if "partition.offline" in line and _NO_ROOM in line]
+        return [*super().errors(), *offline]
 
     @property
     def address(self) -> str:
