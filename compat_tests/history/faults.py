@@ -1,4 +1,4 @@
-"""The faults that hit a broker during a history: kills, pauses, a full disk, jumps of the clock. All are seeded.
+"""The faults that hit a broker during a history: kills, stops, pauses, a full disk, jumps of the clock. All are seeded.
 
 With several nodes there are also faults of one node, and partitions move all the time.
 """
@@ -10,7 +10,8 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from compat_tests import small_disk
@@ -21,9 +22,12 @@ from compat_tests.tools import ROOT
 
 DISK_MIB = 512
 _NO_ROOM = "No space left on device"
-KINDS = ("kill", "pause", "full disk", "clock")
+#: The most bytes that a full disk has free at first.
+_SPARE_BYTES = 1 << 18
+OF_ALL = ("kill", "kill on full disk", "stop", "stop on full disk", "clock")
+KINDS = (*OF_ALL, "kill", "pause", "full disk")
 #: The faults of several nodes; `kill` kills all of them. They share one disk.
-NODE_KINDS = (*("kill node", "kill a mover", "pause node", "full disk", "kill node on full disk") * 3, "kill", "clock")
+NODE_KINDS = (*("kill node", "kill a mover", "pause node", "full disk", "kill node on full disk") * 3, *OF_ALL)
 
 
 class ShiftedBarnabas(Barnabas):
@@ -85,7 +89,7 @@ class Faults:
         self.kinds = [
             kind
             for kind in kinds
-            if kind in ("kill", "pause")
+            if kind in ("kill", "stop", "pause")
             or (isinstance(server, Nodes) and kind in ("kill node", "pause node"))
             or (mover is not None and kind == "kill a mover")
             or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or (server.is_small and "full disk" in kind)))
@@ -111,6 +115,9 @@ class Faults:
     def _actions(self) -> dict[str, Callable[[], None]]:
         return {
             "kill": self.kill,
+            "kill on full disk": self.kill_on_full_disk,
+            "stop": self.stop,
+            "stop on full disk": self.stop_on_full_disk,
             "pause": self.pause,
             "full disk": self.fill,
             "clock": self.jump,
@@ -126,6 +133,25 @@ class Faults:
     def kill(self) -> None:
         """SIGKILL, and a new process on the same files."""
         self.server.kill()
+        self.server.start()
+
+    def kill_on_full_disk(self) -> None:
+        """SIGKILL while the disk is full; it has room at the next start."""
+        with self._full_disk():
+            self._never.wait(self.random.uniform(0, 0.5))
+            self.server.kill()
+        self.server.start()
+
+    def stop(self) -> None:
+        """A clean stop, and a new process on the same files."""
+        self.server.stop()
+        self.server.start()
+
+    def stop_on_full_disk(self) -> None:
+        """A stop that cannot write everything down; the disk has room at the next start."""
+        with self._full_disk():
+            self._never.wait(self.random.uniform(0, 0.5))
+            self.server.stop()
         self.server.start()
 
     def pause(self) -> None:
@@ -154,13 +180,10 @@ class Faults:
 
     def kill_node_on_full_disk(self) -> None:
         """SIGKILL for one node; the disk has no room when it starts again, and has room soon after."""
-        path = self.server.data_dir / "filler"
-        small_disk.fill(path)
-        room = threading.Timer(self.random.uniform(0.2, 3.0), path.unlink)
-        room.start()
-        try:
+        with self._full_disk() as filler:
+            room = threading.Timer(self.random.uniform(0.2, 3.0), filler.unlink)
+            room.start()
             self.kill_node()
-        finally:
             room.join()
 
     def pause_node(self) -> None:
@@ -171,11 +194,21 @@ class Faults:
         nodes.send(node, signal.SIGCONT)
 
     def fill(self) -> None:
-        """Fill the disk for a second."""
-        path = self.server.data_dir / "filler"
-        small_disk.fill(path)
-        self._never.wait(self.random.uniform(0.2, 1.0))
-        path.unlink()
+        """Fill the disk for a second, while partitions move if there are several nodes."""
+        with self._full_disk():
+            if self.mover is not None:
+                self.mover.many_now()
+            self._never.wait(self.random.uniform(0.2, 1.0))
+
+    @contextmanager
+    def _full_disk(self) -> Iterator[Path]:
+        """Fill the disk during the block; sometimes it gets full some writes later. Yields the file that fills it."""
+        filler = self.server.data_dir / "filler"
+        small_disk.fill(filler, self.random.choice([0, self.random.randrange(_SPARE_BYTES)]))
+        try:
+            yield filler
+        finally:
+            filler.unlink(missing_ok=True)
 
     def jump(self) -> None:
         """Change the wall clock, by up to half an hour."""
