@@ -19,6 +19,7 @@ from compat_tests.broker_process import Barnabas, Server
 from compat_tests.history.moves import Mover
 from compat_tests.nodes.broker import Nodes
 from compat_tests.tools import ROOT
+from compat_tests.waiting import DEADLINE
 
 DISK_MIB = 512
 _NO_ROOM = "No space left on device"
@@ -27,7 +28,10 @@ _SPARE_BYTES = 1 << 18
 OF_ALL = ("kill", "kill on full disk", "stop", "stop on full disk", "clock")
 KINDS = (*OF_ALL, "kill", "pause", "full disk")
 #: The faults of several nodes; `kill` kills all of them. They share one disk.
-NODE_KINDS = (*("kill node", "kill a mover", "pause node", "full disk", "kill node on full disk") * 3, *OF_ALL)
+NODE_KINDS = (
+    *("kill node", "kill a mover", "pause node", "full disk", "kill node on full disk") * 3,
+    *("kill supervisor", *OF_ALL),
+)
 
 
 class ShiftedBarnabas(Barnabas):
@@ -90,7 +94,7 @@ class Faults:
             kind
             for kind in kinds
             if kind in ("kill", "stop", "pause")
-            or (isinstance(server, Nodes) and kind in ("kill node", "pause node"))
+            or (isinstance(server, Nodes) and kind in ("kill node", "pause node", "kill supervisor"))
             or (mover is not None and kind == "kill a mover")
             or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or (server.is_small and "full disk" in kind)))
         ]
@@ -123,6 +127,7 @@ class Faults:
             "clock": self.jump,
             "kill node": self.kill_node,
             "kill a mover": self.kill_mover,
+            "kill supervisor": self.kill_supervisor,
             "kill node on full disk": self.kill_node_on_full_disk,
             "pause node": self.pause_node,
         }
@@ -167,9 +172,18 @@ class Faults:
         return self.server, self.random.randint(1, self.server.processes)
 
     def kill_node(self) -> None:
-        """SIGKILL for one node; the owner of the metadata is chosen as often as any other node."""
+        """SIGKILL for one node, sometimes two; the owner of the metadata is chosen as often as any other node."""
         nodes, node = self._node()
-        nodes.kill_node(node)
+        other = self.random.randint(1, nodes.processes)
+        nodes.kill_node(*({node, other} if self.random.random() < 0.3 else {node}))
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL for the supervisor; its nodes stop by themselves, and a new one waits until they have."""
+        process = self.server.process
+        assert process
+        process.kill()
+        process.wait(DEADLINE)
+        self.server.start()
 
     def kill_mover(self) -> None:
         """SIGKILL for one node while partitions move: it gives them, takes them, or writes the moves down."""
