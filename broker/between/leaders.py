@@ -22,8 +22,9 @@ def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
     """The records that spread all partitions evenly over `nodes`. The first node owns the metadata.
 
     As few partitions as possible move: first those whose leader is not in `nodes`, then from the nodes that lead most
-    to those that lead fewest. A partition with an unfinished move gets its target as leader. The log of the streams
-    driver's messages stays with the owner, which reads and writes it.
+    to those that lead fewest, unless the nodes are those of the last start: then partitions stay where an operator has
+    moved them. A partition with an unfinished move gets its target as leader. The log of the streams driver's messages
+    stays with the owner, which reads and writes it.
     """
     led: Counter[int] = Counter(dict.fromkeys(nodes, 0))
     homes: dict[int, list[TopicPartition]] = {node: [] for node in nodes}
@@ -49,21 +50,27 @@ def moves(metadata: MetadataImage, nodes: range) -> list[Message]:
     for at in homeless:
         to[at] = node = min(led, key=lambda each: (led[each], each))
         led[node] += 1
-    for node in sorted(nodes, key=lambda each: -led[each]):
+    if set(nodes) != set(metadata.nodes):
+        _even_out(led, homes, to)
+    gone = [UnregisterBrokerRecord(broker_id=node) for node in metadata.nodes if node not in nodes]
+    return [*(led_by(metadata, at, node) for at, node in to.items()), *gone]
+
+
+def _even_out(led: Counter[int], homes: dict[int, list[TopicPartition]], to: dict[TopicPartition, int]) -> None:
+    """Move partitions from the nodes that lead most to those that lead fewest, in all three arguments."""
+    for node in sorted(led, key=lambda each: -led[each]):
         while homes[node] and led[node] > 1 + min(led.values()):
             at = homes[node].pop()
             to[at] = other = min(led, key=lambda each: (led[each], each))
             led[node] -= 1
             led[other] += 1
-    gone = [UnregisterBrokerRecord(broker_id=node) for node in metadata.nodes if node not in nodes]
-    return [*(led_by(metadata, at, node) for at, node in to.items()), *gone]
 
 
 async def spread(metadata: MetadataImage, nodes: range, flusher: Flusher, log: EventLog) -> None:
     """Say who leads each partition. For a start of the owner, before any log but the metadata log is open.
 
     For the start of the whole broker only: if just the owner is restarted, the other nodes have their logs open. If the
-    nodes are the same as at the last start, nothing is written. Raises StorageError.
+    nodes are the same as at the last start, only unfinished moves are written. Raises StorageError.
     """
     elsewhere = any(count and node not in nodes for node, count in metadata.led.items())
     if len(nodes) == 1 and not elsewhere and not metadata.nodes:

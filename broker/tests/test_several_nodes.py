@@ -424,6 +424,19 @@ async def test_one_node_becomes_three_and_one_again(tmp_path: Path, start: Start
             assert " error " not in one.log
 
 
+async def test_a_start_of_the_same_nodes_leaves_moved_partitions_where_they_are(tmp_path: Path) -> None:
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 6)
+        assert await move(nodes, "t", dict.fromkeys(range(6), 2)) == [0] * 6
+        await until(lambda: all(leads(nodes[2].node, "t", index, 2) for index in range(6)))
+    async with several(tmp_path) as nodes:
+        assert set((await nodes.leaders("t")).values()) == {2}
+        nodes.no_errors()
+    async with several(tmp_path, count=2) as nodes:
+        assert sorted((await nodes.leaders("t")).values()) == [1, 1, 1, 2, 2, 2]
+        nodes.no_errors()
+
+
 async def test_a_folder_that_was_copied_here_becomes_a_topic_at_the_start_of_all_nodes(
     tmp_path: Path, start: Start
 ) -> None:
