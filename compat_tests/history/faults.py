@@ -30,8 +30,9 @@ KINDS = (*OF_ALL, "kill", "pause", "full disk")
 #: The faults of several nodes; `kill` kills all of them. They share one disk.
 NODE_KINDS = (
     *("kill node", "kill a mover", "pause node", "full disk", "kill node on full disk") * 3,
-    *("kill supervisor", *OF_ALL),
+    *("hang node", "kill supervisor", *OF_ALL),
 )
+_OF_NODES = ("kill node", "pause node", "hang node", "kill supervisor")
 
 
 class ShiftedBarnabas(Barnabas):
@@ -64,7 +65,7 @@ class ShiftedNodes(ShiftedBarnabas, Nodes):
 
     def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
         super().__init__(folder, overrides)
-        self.expected_errors.append("node.ended")
+        self.expected_errors += ["node.ended", "node.hangs"]
 
     def mount(self) -> str | None:
         why = super().mount()
@@ -94,7 +95,7 @@ class Faults:
             kind
             for kind in kinds
             if kind in ("kill", "stop", "pause")
-            or (isinstance(server, Nodes) and kind in ("kill node", "pause node", "kill supervisor"))
+            or (isinstance(server, Nodes) and kind in _OF_NODES)
             or (mover is not None and kind == "kill a mover")
             or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or (server.is_small and "full disk" in kind)))
         ]
@@ -130,6 +131,7 @@ class Faults:
             "kill supervisor": self.kill_supervisor,
             "kill node on full disk": self.kill_node_on_full_disk,
             "pause node": self.pause_node,
+            "hang node": self.hang_node,
         }
 
     def _nothing(self) -> None:
@@ -206,6 +208,11 @@ class Faults:
         nodes.send(node, signal.SIGSTOP)
         self._never.wait(self.random.choice([0.05, 0.5, 3.0]))
         nodes.send(node, signal.SIGCONT)
+
+    def hang_node(self) -> None:
+        """Pause one node until the supervisor kills it."""
+        nodes, node = self._node()
+        nodes.kill_node(node, number=signal.SIGSTOP)
 
     def fill(self) -> None:
         """Fill the disk for a second, while partitions move if there are several nodes."""

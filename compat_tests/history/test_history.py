@@ -22,6 +22,8 @@ from compat_tests.history.run import (
 )
 from compat_tests.tools import missing
 
+#: Seeds whose first four faults kill nodes three times, and fill the disk twice.
+WITH_KILLS_AND_A_FULL_DISK = (113, 257)
 MOSTLY_KILLS = ("kill",) * 6 + ("pause", "full disk", "clock")
 
 
@@ -67,7 +69,7 @@ def clean_nodes(folder: Path, seed: int, seconds: float, *, java: bool = False) 
 
 
 def _nodes_killed(faults: Counter[str]) -> int:
-    return faults["kill node"] + faults["kill a mover"] + faults["kill node on full disk"]
+    return sum(faults[kind] for kind in ("kill node", "kill a mover", "kill node on full disk", "hang node"))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_some_seconds(tmp_path: Path, seed: int, seconds: float) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=pytest.mark.slow)])
 def test_nodes_that_are_killed_and_partitions_that_move(tmp_path: Path, seconds: float) -> None:
-    print(clean_nodes(tmp_path, 3, seconds).summary())
+    print(clean_nodes(tmp_path, WITH_KILLS_AND_A_FULL_DISK[0], seconds).summary())
 
 
 @pytest.mark.long
@@ -89,7 +91,7 @@ def test_nodes_that_are_killed_and_partitions_that_move(tmp_path: Path, seconds:
 def test_javas_clients_among_the_others(tmp_path: Path, seconds: float) -> None:
     if reason := missing("java"):
         pytest.skip(reason)
-    print(clean_nodes(tmp_path, 4, seconds, java=True).summary())
+    print(clean_nodes(tmp_path, WITH_KILLS_AND_A_FULL_DISK[1], seconds, java=True).summary())
 
 
 @pytest.mark.slow

@@ -43,14 +43,15 @@ class Nodes(Barnabas):
         """Send a signal to one node."""
         os.kill(self.pids()[node], number)
 
-    def kill_node(self, *nodes: int) -> None:
+    def kill_node(self, *nodes: int, number: signal.Signals = signal.SIGKILL) -> None:
         """SIGKILL for nodes, together; returns when new processes run as these nodes and take connections.
 
+        With SIGSTOP as the signal, it is the supervisor that kills them, because they hang.
         kafka-python 3.0.12 loses a transaction's request if the coordinator refuses the connection, and waits forever.
         """
         before = self.pids()
         for node in nodes:
-            os.kill(before[node], signal.SIGKILL)
+            os.kill(before[node], number)
         for node in nodes:
             until(lambda: self.pids().get(node) not in (None, before[node]), f"node {node} is there again")  # noqa: B023
             until(lambda: self._takes_connections(node), f"node {node} takes connections")  # noqa: B023
