@@ -35,6 +35,9 @@ _TLS_1_3 = 0x0304
 _ALERT = 21
 _CLOSE_NOTIFY = b"\x01\x00"
 _IV_SIZE = 12
+# The smallest send buffer with which the kernel encrypts. In less than about 32 KiB a full record has no room beside
+# the data that it is made from: Linux 6.1 then keeps the data forever, and never says that the socket is writable.
+MIN_SEND_BUFFER = 40 << 10
 # The line of the key log with the secret from which the keys of the server's records come.
 _LABEL = b"SERVER_TRAFFIC_SECRET_0"
 
@@ -115,7 +118,7 @@ class KernelTls:
 
         `secret` is the server's traffic secret of the handshake. All records of the handshake must have been sent.
         """
-        if suite not in self.suites:
+        if suite not in self.suites or sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < MIN_SEND_BUFFER:
             return False
         try:
             self._kernel.attach(sock)

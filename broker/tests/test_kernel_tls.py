@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from barnabas.broker.log import EventLog
 from barnabas.broker.net import kernel_tls
 from barnabas.broker.net.errors import Disconnected
-from barnabas.broker.net.kernel_tls import SUITES, KernelTls, KeyLog, Unavailable, crypto_info, expand
+from barnabas.broker.net.kernel_tls import MIN_SEND_BUFFER, SUITES, KernelTls, KeyLog, Unavailable, crypto_info, expand
 from barnabas.broker.net.tls import MOST_SENT, PLAIN_BYTES, Sealed
 from barnabas.broker.security.tls import TlsTerms
 from barnabas.broker.tests.client import batch_of, fetch_request, frame_of
@@ -56,7 +56,8 @@ def why_not() -> str:
     return ""
 
 
-REAL = pytest.mark.skipif(bool(why_not()), reason=f"no kernel TLS: {why_not()}")
+WHY_NOT = why_not()
+REAL = pytest.mark.skipif(bool(WHY_NOT), reason=f"no kernel TLS: {WHY_NOT}")
 
 
 class Keeping:
@@ -270,6 +271,21 @@ async def test_a_socket_that_the_kernel_refuses_stays_in_memory(
         assert pair.pull() == b"answer"
 
 
+async def test_a_socket_with_a_small_send_buffer_stays_in_memory(
+    terms: TlsTerms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small(self: Pair) -> tuple[socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MIN_SEND_BUFFER // 2 - 1)  # Linux doubles it
+        return ours, theirs
+
+    monkeypatch.setattr(Pair, "sockets", small)
+    with KernelPair(terms) as pair:
+        assert not pair.transport._is_in_kernel
+        assert pair.transport.send([b"answer"]) == []
+        assert pair.pull() == b"answer"
+
+
 async def test_the_handshake_is_sent_before_the_kernel_takes_over(terms: TlsTerms) -> None:
     with KernelPair(terms) as pair:
         transport = pair.transport
@@ -354,6 +370,9 @@ async def test_new_keys(terms: TlsTerms, tmp_path: Path, *, asks: bool, with_dat
 class RealPair(Pair):
     """A transport whose kernel encrypts, over TCP."""
 
+    #: 0 for the kernel's own choice.
+    send_buffer = 0
+
     def __init__(self, terms: TlsTerms, **settings: Any) -> None:
         super().__init__(terms, kernel=KernelTls(), **settings)
         assert self.transport._is_in_kernel
@@ -361,25 +380,36 @@ class RealPair(Pair):
     def sockets(self) -> tuple[socket.socket, socket.socket]:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             theirs = socket.create_connection(listening.getsockname())
-            return listening.accept()[0], theirs
+            ours = listening.accept()[0]
+        if self.send_buffer:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer // 2)  # Linux doubles it
+        return ours, theirs
 
     def receive(self) -> int | None:
         assert select.select([self.transport], [], [], 30)[0]
         return self.transport.receive(ROOM)
 
+    def assert_closed(self) -> None:
+        """The client is told that nothing more comes."""
+        self.transport.close()
+        self.theirs.setblocking(True)
+        self._incoming.write(self.theirs.recv(1000))
+        assert self.client.read(1) == b""
+
 
 @REAL
 @pytest.mark.parametrize("at_a_time", [3000, 1 << 20])
+@pytest.mark.parametrize("send_buffer", [0, MIN_SEND_BUFFER], ids=["usual buffer", "smallest buffer"])
 async def test_the_kernels_records_are_those_that_the_client_expects(
-    terms: TlsTerms, file: OpenFile, at_a_time: int
+    terms: TlsTerms, file: OpenFile, at_a_time: int, send_buffer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(RealPair, "send_buffer", send_buffer)
     chunks: list[SizedChunk] = []
     expected = b""
     for start, size in ((0, 5), (0, 900_000), (77, 40_000), (5, 16 << 10), (5, (16 << 10) + 1), (1000, 1)):
         chunks += [b"head", FileSlice(Io(), file, start, size, cached=True), b"t" * size]
         expected += b"head" + CONTENT[start : start + size] + b"t" * size
     with RealPair(terms) as pair:
-        pair.transport._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         got = b""
         while len(got) < len(expected):
             chunks = pair.transport.send(chunks)
@@ -389,10 +419,7 @@ async def test_the_kernels_records_are_those_that_the_client_expects(
         pair.client.write(b"a request")
         pair.push()
         assert pair.receive() == 9
-        pair.transport.close()
-        pair.theirs.setblocking(True)
-        assert pair.pull() == b""
-        assert pair.client.read(1) == b""
+        pair.assert_closed()
 
 
 @REAL
@@ -423,10 +450,8 @@ async def test_a_client_that_asks_for_new_keys_is_closed(terms: TlsTerms, tmp_pa
     pair, secret = client_secret(tmp_path, lambda log: RealPair(terms, keylog_filename=log))
     with pair:
         assert pair.transport.send([b"answer"]) == []
+        assert pair.pull() == b"answer"
         pair.theirs.sendall(Writer.of_secret(secret).record(HANDSHAKE, bytes([24, 0, 0, 1, 1])))
         with pytest.raises(Disconnected, match="KeyUpdate"):
             pair.receive()
-        pair.transport.close()
-        pair.theirs.setblocking(True)
-        assert pair.pull() == b"answer"
-        assert pair.client.read(1) == b""
+        pair.assert_closed()
