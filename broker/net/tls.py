@@ -242,6 +242,8 @@ class TlsTransport:
         except ssl.SSLError as error:
             self._send_alert()
             self._turn_away(_reason(error))
+        except OSError as error:  # there is no memory for a line of the key log
+            self._turn_away(str(error))
         except (NoRuleFits, DerError) as error:
             self.is_open = False
             self._turn_away(f"its certificate gives it no name: {error}")

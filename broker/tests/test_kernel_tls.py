@@ -24,7 +24,7 @@ from barnabas.broker.log import EventLog
 from barnabas.broker.net import kernel_tls
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.kernel_tls import MIN_SEND_BUFFER, SUITES, KernelTls, KeyLog, Unavailable, crypto_info, expand
-from barnabas.broker.net.tls import MOST_SENT, PLAIN_BYTES, Sealed
+from barnabas.broker.net.tls import MOST_SENT, PLAIN_BYTES, Sealed, TlsTransport
 from barnabas.broker.security.tls import TlsTerms
 from barnabas.broker.tests.client import batch_of, fetch_request, frame_of
 from barnabas.broker.tests.conftest import until
@@ -218,6 +218,20 @@ async def test_a_broker_says_at_its_start_whether_it_uses_kernel_tls(tls: Any) -
         assert 'tls.kernel used=False reason="barnabas.ssl.kernel.tls.enable=false"' in running.log
 
 
+async def test_a_broker_offers_each_connection_to_the_kernel(tls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered: list[tuple[str, int]] = []
+
+    def refuse(self: KernelTls, sock: socket.socket, suite: str, secret: bytes) -> bool:
+        offered.append((suite, len(secret)))
+        return False
+
+    monkeypatch.setattr(kernel_tls, "Linux", Keeping)
+    monkeypatch.setattr(KernelTls, "take_over", refuse)
+    async with tls() as running, await tls_connect(running.port, client_context(CA)) as client:
+        await client.create_topic("t")
+    assert offered == [("TLS_AES_256_GCM_SHA384", 48)]
+
+
 # --- the transport ----------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +308,20 @@ async def test_the_handshake_is_sent_before_the_kernel_takes_over(terms: TlsTerm
         transport._hand_over(transport._ssl)  # type: ignore[arg-type]
         assert not transport._is_in_kernel
         transport._unsent = []
+
+
+async def test_a_key_log_that_cannot_be_written_ends_the_connection(
+    terms: TlsTerms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: TlsTransport, tls: ssl.SSLObject) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    told: list[str] = []
+    monkeypatch.setattr(TlsTransport, "_do_handshake", fail)
+    monkeypatch.setattr(KernelPair, "tell", lambda pair, event, reason: told.append(reason))
+    with pytest.raises(Disconnected):
+        KernelPair(terms)
+    assert told == ["[Errno 28] No space left on device"]
 
 
 async def test_a_mark_of_the_handshakes_own_bytes_is_not_sent(terms: TlsTerms) -> None:
