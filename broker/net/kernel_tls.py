@@ -11,8 +11,11 @@ context is a file in memory, which has no name and ends with the step.
 Only with TLS 1.3: there the number of the server's next record is known. It is 0, because the broker sends no session
 tickets. From then on OpenSSL must send nothing, as two writers with one key would use a number twice.
 
-Source: RFC 8446, 7.1 and 7.3 (keys from the secret) and 4.6.3 (KeyUpdate); Linux, include/uapi/linux/tls.h and
-Documentation/networking/tls.rst; NSS's key log format; docs/decisions/0047-tls-in-memory.md.
+Only for clients that accept records of any size: the kernel makes records of up to 16 KiB.
+
+Source: RFC 8446, 4.1.2 (the client's hello), 7.1 and 7.3 (keys from the secret), 4.6.3 (KeyUpdate); RFC 6066, 4 and RFC
+8449 (clients that want small records); Linux, include/uapi/linux/tls.h and Documentation/networking/tls.rst; NSS's key
+log format; docs/decisions/0047-tls-in-memory.md.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ _TLS_1_3 = 0x0304
 _ALERT = 21
 _CLOSE_NOTIFY = b"\x01\x00"
 _IV_SIZE = 12
+# Extensions with which a client asks for smaller records: max_fragment_length, record_size_limit.
+_SMALL_RECORDS = (1, 28)
 # The smallest send buffer with which the kernel encrypts. In less than about 32 KiB a full record has no room beside
 # the data that it is made from: Linux 6.1 then keeps the data forever, and never says that the socket is writable.
 MIN_SEND_BUFFER = 40 << 10
@@ -190,6 +195,27 @@ def secret_in(log: bytes) -> bytes | None:
         if label == _LABEL:
             return bytes.fromhex(rest[1].decode())
     return None
+
+
+def accepts_full_records(record: bytes | memoryview) -> bool:
+    """Whether a client's hello asks for no smaller records than usual. The hello must be in this one record."""
+    if 4 + int.from_bytes(record[6:9]) != int.from_bytes(record[3:5]):
+        return False
+    try:
+        at = 5 + 4 + 2 + 32  # the headers of record and message, version, random bytes
+        at += 1 + record[at]  # session id
+        at += 2 + int.from_bytes(record[at : at + 2])  # suites
+        at += 1 + record[at]  # compression methods
+        end = at + 2 + int.from_bytes(record[at : at + 2])
+        at += 2
+        while at < end:
+            extension, size = struct.unpack_from(">HH", record, at)
+            if extension in _SMALL_RECORDS:
+                return False
+            at += 4 + size
+    except (IndexError, struct.error):
+        return False
+    return at == 5 + int.from_bytes(record[3:5])
 
 
 def crypto_info(suite: Suite, secret: bytes) -> bytes:

@@ -28,7 +28,7 @@ import trio
 
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.handshakes import SECONDS, Handshakes
-from barnabas.broker.net.kernel_tls import KernelTls, KeyLog, send_close_notify
+from barnabas.broker.net.kernel_tls import KernelTls, KeyLog, accepts_full_records, send_close_notify
 from barnabas.broker.net.transport import GATHER_BYTES, IN_MEMORY, is_cold, send_some
 from barnabas.broker.security.principal_mapping import NoRuleFits
 from barnabas.broker.security.principals import Principal
@@ -226,6 +226,8 @@ class TlsTransport:
 
     def _go_on(self) -> None:
         if self._ssl is None:
+            if self._kernel is not None and not accepts_full_records(self._held):
+                self._kernel = None
             self._ssl = self._terms.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         held, at = self._held, 0
         try:

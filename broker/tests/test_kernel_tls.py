@@ -23,7 +23,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from barnabas.broker.log import EventLog
 from barnabas.broker.net import kernel_tls
 from barnabas.broker.net.errors import Disconnected
-from barnabas.broker.net.kernel_tls import MIN_SEND_BUFFER, SUITES, KernelTls, KeyLog, Unavailable, crypto_info, expand
+from barnabas.broker.net.kernel_tls import (
+    MIN_SEND_BUFFER,
+    SUITES,
+    KernelTls,
+    KeyLog,
+    Unavailable,
+    accepts_full_records,
+    crypto_info,
+    expand,
+)
 from barnabas.broker.net.tls import MOST_SENT, PLAIN_BYTES, Sealed, TlsTransport
 from barnabas.broker.security.tls import TlsTerms
 from barnabas.broker.tests.client import batch_of, fetch_request, frame_of
@@ -179,6 +188,51 @@ def test_without_a_file_for_the_key_log_there_is_no_secret(monkeypatch: pytest.M
     with KeyLog(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)) as log:
         assert not log.is_open
     assert log.secret is None
+
+
+# --- clients that want small records ----------------------------------------------------------------------------------
+
+
+def hello_of(*extensions: tuple[int, bytes]) -> bytes:
+    """A record with a client's hello."""
+    body = b"".join(struct.pack(">HH", kind, len(data)) + data for kind, data in extensions)
+    fields = b"\x03\x03" + bytes(32) + b"\x20" + bytes(32) + b"\0\x02\x13\x02" + b"\x01\0"
+    message = fields + struct.pack(">H", len(body)) + body
+    message = b"\x01" + len(message).to_bytes(3) + message
+    return b"\x16\x03\x01" + struct.pack(">H", len(message)) + message
+
+
+def test_a_hello_says_whether_the_client_accepts_full_records() -> None:
+    usual = (0, b"\0\x0c\0\0\x09localhost"), (43, b"\x02\x03\x04")
+    assert accepts_full_records(hello_of(*usual))
+    assert not accepts_full_records(hello_of(usual[0], (1, b"\x01"), usual[1]))
+    assert not accepts_full_records(hello_of(*usual, (28, b"\x02\0")))
+    whole = hello_of(*usual)
+    assert accepts_full_records(whole + b"the next record")
+    halves = b"\x16\x03\x01\0\x32" + whole[5:55] + b"\x16\x03\x01" + struct.pack(">H", len(whole) - 55) + whole[55:]
+    assert not accepts_full_records(halves)
+    for size in range(len(whole) - 5):  # extensions that end too early
+        assert not accepts_full_records(whole[:3] + struct.pack(">H", size) + whole[5 : 5 + size])
+        length = max(size - 4, 0).to_bytes(3)
+        assert not accepts_full_records(whole[:3] + struct.pack(">H", size) + b"\x01" + length + whole[9 : 5 + size])
+
+
+async def test_a_client_that_wants_small_records_stays_in_memory(
+    terms: TlsTerms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hellos: list[bytes] = []
+
+    def refuse(record: memoryview) -> bool:
+        hellos.append(bytes(record))
+        return False
+
+    monkeypatch.setattr("barnabas.broker.net.tls.accepts_full_records", refuse)
+    with KernelPair(terms) as pair:
+        assert not pair.transport._is_in_kernel
+        assert pair.transport.send([b"answer"]) == []
+        assert pair.pull() == b"answer"
+    (hello,) = hellos
+    assert accepts_full_records(hello)
 
 
 # --- whether this machine has it --------------------------------------------------------------------------------------
