@@ -40,9 +40,9 @@ _CLOSE_NOTIFY = b"\x01\x00"
 _IV_SIZE = 12
 # Extensions with which a client asks for smaller records: max_fragment_length, record_size_limit.
 _SMALL_RECORDS = (1, 28)
-# The smallest send buffer with which the kernel encrypts. The buffer can hold a record of 16 KiB that is sent in part, the
-# next record, and the data of which it is made. Linux calls a socket writable when a third of its buffer is free, so a
-# smaller buffer could wait forever: Linux 6.1 did with 46,080 bytes, and did not with 55,000.
+# The smallest send buffer with which the kernel encrypts. The buffer can hold a record of 16 KiB that is sent in part,
+# the next record, and the data of which that is made. Linux calls a socket writable when a third of its buffer is free,
+# so a smaller buffer could wait forever: Linux 6.1 did with 46,080 bytes, and did not with 55,000.
 MIN_SEND_BUFFER = 80 << 10
 # The line of the key log with the secret from which the keys of the server's records come.
 _LABEL = b"SERVER_TRAFFIC_SECRET_0"
