@@ -18,7 +18,8 @@ Version 12: the epoch last fetched; if the logs diverge, the answer says from wh
 Version 13: topics by id (KIP-516); a session keeps using names or ids, as it began. Versions 14-15: for followers and
 tiered storage, which are not served. Version 16: the address of a leader elsewhere (KIP-951). Versions 17-18: as 14.
 
-Other nodes of this broker fetch the metadata log, and nothing else.
+Other nodes of this broker fetch the metadata log, and nothing else. A client that says to be a replica reads nothing,
+as no partition has a second one.
 """
 
 from __future__ import annotations
