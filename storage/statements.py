@@ -78,9 +78,12 @@ class Statements:
                     lines[key] = None
             paths: list[str] = []
             async for key, vnode in _all(*sources):
-                lines[key] = self._line(key, vnode, paths)
-                if lines[key] == self.stated.line(key):
-                    del lines[key]
+                stated = self.stated.line(key)
+                line = self._line(key, vnode, stated, paths)
+                if line != stated:
+                    lines[key] = line
+                else:
+                    lines.pop(key, None)
             self._finish(lines)
             await self._put(lines, paths)
             self._written = covers
@@ -89,8 +92,8 @@ class Statements:
         """The partitions that get entries."""
         return [vnodes]
 
-    def _line(self, key: TopicPartition, vnode: LocalVnode, paths: list[str]) -> Line | None:
-        """The entries of a partition; None if its folder cannot be read.
+    def _line(self, key: TopicPartition, vnode: LocalVnode, stated: Line | None, paths: list[str]) -> Line | None:
+        """The entries of a partition, which are `stated` so far; None if its folder cannot be read.
 
         Adds to `paths` what must be on disk before them.
         """
@@ -98,7 +101,7 @@ class Statements:
             topic_id, turn = self._whose(key, vnode)
         except StorageError:
             return None
-        before = self._before(key, topic_id)
+        before = self._before(key, topic_id, stated)
         # Take the point first: index entries below it are written and synced before the point is.
         point, start, cleaned = vnode.recovery_point, vnode.checkpointed_start, vnode.cleaned_to
         try:
@@ -115,9 +118,9 @@ class Statements:
         """The id of a partition's topic, as checkpoints have it, and the turn. Raises StorageError."""
         return encode_uuid(vnode.topic_id), None
 
-    def _before(self, key: TopicPartition, topic_id: str) -> int:
+    def _before(self, key: TopicPartition, topic_id: str, stated: Line | None) -> int:
         """The recovery point in a partition's entry."""
-        return self.stated.of(key, topic_id)[1]
+        return stated.point if stated is not None and stated.topic_id == topic_id else 0
 
     def _finish(self, lines: Lines) -> None:
         """Bring the lines up to date with what happened while they were gathered. Here there is nothing to do."""
@@ -259,7 +262,7 @@ class NodeStatements(Statements):
         held = self._held.get(key)
         return (held.topic_id, held.turn) if held is not None else super()._whose(key, vnode)
 
-    def _before(self, key: TopicPartition, topic_id: str) -> int:
+    def _before(self, key: TopicPartition, topic_id: str, stated: Line | None) -> int:
         held = self._held.get(key)
         return 0 if held is None else self._point_of(key, held)
 
