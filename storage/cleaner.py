@@ -106,7 +106,13 @@ class Cleaner:
                 await trio.lowlevel.checkpoint()
                 until = time.perf_counter() + HOLD_SECONDS
             vnode = self._vnodes.get(key)
-            if vnode is None or not vnode.config.compacts or key in self._busy or key in self._next_try or vnode.error is not None:
+            if (
+                vnode is None
+                or not vnode.config.compacts
+                or key in self._busy
+                or key in self._next_try
+                or vnode.error is not None
+            ):
                 continue
             if not vnode.loaded and not await trio.to_thread.run_sync(vnode.may_need_compaction, limiter=self._limiter):
                 continue
