@@ -461,13 +461,27 @@ class TopicManager(Listener):
                 await yielder()
 
     async def reconcile(self) -> None:
-        """After a start: bring the directories in line with the metadata log, and add topics of copied folders."""
-        metadata, yielder = self.metadata, Yielder()
-        for name, index in list(self.data_dir.vnodes):
+        """After a start: bring the directories in line with the metadata log, and add topics of copied folders.
+
+        Other nodes may ask for changes by then; these wait.
+        """
+        async with self.changes:
+            await self._delete_strays()
+            await self._adopt()
+            await self._make_all_vnodes()
+
+    async def _vnodes(self) -> AsyncIterator[tuple[TopicPartition, Vnode]]:
+        """All partitions except the metadata log that say which topic they belong to. Other tasks run in between."""
+        yielder = Yielder()
+        for key in list(self.data_dir.vnodes):
             await yielder()
-            vnode = self.data_dir.vnodes[name, index]
-            if name == METADATA_TOPIC or not _has_known_id(vnode):
-                continue
+            vnode = self.data_dir.vnodes.get(key)
+            if vnode is not None and key[0] != METADATA_TOPIC and _has_known_id(vnode):
+                yield key, vnode
+
+    async def _delete_strays(self) -> None:
+        metadata = self.metadata
+        async for (name, index), vnode in self._vnodes():
             topic = metadata.by_id.get(vnode.topic_id)
             if vnode.topic_id == ZERO_UUID and name in metadata.topics and not _is_empty(vnode):
                 topic = metadata.topics[name]  # it was added without an id at an earlier start
@@ -478,22 +492,22 @@ class TopicManager(Listener):
             if is_nothing or vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
                 self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
                 self.data_dir.delete_vnode(name, index)
-        adopted: dict[str, list[int]] = {}
-        for name, index in list(self.data_dir.vnodes):
-            await yielder()
-            vnode = self.data_dir.vnodes[name, index]
-            if name != METADATA_TOPIC and name not in metadata.topics and _has_known_id(vnode):
-                adopted.setdefault(name, []).append(index)
-        for name, indexes in adopted.items():
+
+    async def _adopt(self) -> None:
+        metadata = self.metadata
+        adopted: dict[str, list[TopicPartition]] = {}
+        async for key, _ in self._vnodes():
+            if key[0] not in metadata.topics:
+                adopted.setdefault(key[0], []).append(key)
+        for name, keys in adopted.items():
             # A folder from before topic ids has none. The topic gets one here, which only the metadata log has.
-            topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
+            topic_id = self.data_dir.vnodes[keys[0]].topic_id
             if topic_id == ZERO_UUID:
                 topic_id = new_topic_id()
-            here = {index: Leader(metadata.node_id, 0) for index in range(max(indexes) + 1)}
-            async with self.changes:
-                await self.commit(metadata.topic_records(TopicImage(name, topic_id, here)))
-            self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
-        await self.make_all_vnodes()
+            count = max(index for _, index in keys) + 1
+            here = {index: Leader(metadata.node_id, 0) for index in range(count)}
+            await self.commit(metadata.topic_records(TopicImage(name, topic_id, here)))
+            self.log.info("topic.adopted", topic=name, partitions=count)
 
     async def sweep(self) -> None:
         """Remove folders of topics that were removed while the node with the folders was down. Raises StorageError."""
@@ -508,6 +522,10 @@ class TopicManager(Listener):
 
     async def make_all_vnodes(self) -> None:
         """Create the missing partitions that are led here. Raises KafkaError."""
+        async with self.changes:
+            await self._make_all_vnodes()
+
+    async def _make_all_vnodes(self) -> None:
         yielder = Yielder()
         for topic in list(self.metadata.topics.values()):
             await self.make_vnodes(topic, range(len(topic.partitions)))
