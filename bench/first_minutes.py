@@ -60,17 +60,21 @@ def place(barnabas_broker, barnabas_topic):
 _OTHERS = """
 import uuid
 import pytest
-from bench.first_minutes import BROKERS, create
+from bench.first_minutes import BROKERS, admin_of, create
 
 @pytest.fixture(scope="session")
 def server():
     with BROKERS[{name!r}]() as address:
         yield address
 
+@pytest.fixture(scope="session")
+def admin(server):
+    return admin_of(server)
+
 @pytest.fixture
-def place(server):
+def place(server, admin):
     topic = uuid.uuid4().hex
-    create(server, topic)
+    create(admin, topic)
     return server, topic
 """
 _TESTS = """
@@ -128,18 +132,30 @@ def build_kfake(folder: Path) -> None:
     os.environ[KFAKE_PROGRAM] = str(folder / "kfake")
 
 
-def create(server: str, topic: str) -> None:
+def settings(server: str, **more: object) -> dict[str, object]:
+    """The settings of a client. No client reports its own metrics: that would take time at its end."""
+    return {
+        "bootstrap.servers": server,
+        "enable.metrics.push": False,
+        **{k.replace("_", "."): v for k, v in more.items()},
+    }
+
+
+def admin_of(server: str) -> AdminClient:
+    return AdminClient(settings(server))
+
+
+def create(admin: AdminClient, topic: str) -> None:
     """Create a topic of one partition."""
-    admin = AdminClient({"bootstrap.servers": server})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE)
 
 
 def write_and_read(server: str, topic: str) -> None:
     """Write a record and read it."""
-    producer = Producer({"bootstrap.servers": server, "linger.ms": 0})
+    producer = Producer(settings(server, linger_ms=0))
     producer.produce(topic, b"an order")
     assert producer.flush(DEADLINE) == 0
-    consumer = Consumer({"bootstrap.servers": server, "group.id": "g"})
+    consumer = Consumer(settings(server, group_id="g"))
     consumer.assign([TopicPartition(topic, 0, 0)])
     message = consumer.poll(DEADLINE)
     assert message is not None
@@ -151,7 +167,7 @@ def first_record(name: str) -> tuple[float, float]:
     """Seconds from the start of a broker until a client is connected, and until a record is written and read."""
     began = time.perf_counter()
     with BROKERS[name]() as server:
-        create(server, "first")
+        create(admin_of(server), "first")
         connected = time.perf_counter() - began
         write_and_read(server, "first")
         return connected, time.perf_counter() - began
@@ -188,7 +204,7 @@ def sql(server: str, folder: Path, times: int) -> Iterator[Row]:
     command = [sys.executable, "-m", "barnabas", "sql", "-b", server]
     columns = "(device STRING, temp DOUBLE, n BIGINT)"
     seconds_of([*command, f"CREATE TOPIC {topic} {columns} PARTITIONS 1"])
-    producer = Producer({"bootstrap.servers": server, "linger.ms": 20, "queue.buffering.max.messages": RECORDS + 1})
+    producer = Producer(settings(server, linger_ms=20, queue_buffering_max_messages=RECORDS + 1))
     for number in range(RECORDS):
         producer.produce(topic, json.dumps({"device": f"d{number % 1000}", "temp": number % 400 / 10, "n": number}))
     assert producer.flush(DEADLINE) == 0
@@ -219,8 +235,9 @@ def sql(server: str, folder: Path, times: int) -> Iterator[Row]:
 
 
 def operator(server: str, times: int) -> Iterator[Row]:
+    admin = admin_of(server)
     for number in range(20):
-        create(server, f"orders-{number}")
+        create(admin, f"orders-{number}")
     write_and_commit(server, "orders-0")
     took = functools.partial(median_of, times)
     ours = [sys.executable, "-m", "barnabas"]
@@ -244,11 +261,11 @@ def operator(server: str, times: int) -> Iterator[Row]:
 
 def write_and_commit(server: str, topic: str) -> None:
     """Write 100 records, and commit the position 40 for the group."""
-    producer = Producer({"bootstrap.servers": server})
+    producer = Producer(settings(server))
     for number in range(100):
         producer.produce(topic, b"%d" % number)
     assert producer.flush(DEADLINE) == 0
-    consumer = Consumer({"bootstrap.servers": server, "group.id": GROUP})
+    consumer = Consumer(settings(server, group_id=GROUP))
     consumer.commit(offsets=[TopicPartition(topic, 0, 40)], asynchronous=False)
     consumer.close()
 
