@@ -275,13 +275,13 @@ class Node:
 
     async def _read_metadata(self) -> None:
         """Read the current image. The listeners are not told of it yet."""
-        snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
         following = None if self.together is None else self.together.following
         if following is not None:
-            await following.begin(snapshots)
+            await following.begin()
             return
         log = await self.data_dir.load_first((METADATA_TOPIC, 0), METADATA_LOG)
         log = log or self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
+        snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
         await go_through(self.metadata.replay(log, snapshots, self._tell_storage))
 
     def _let_nodes_ask(self, together: Together, nursery: trio.Nursery) -> None:

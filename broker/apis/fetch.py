@@ -84,6 +84,8 @@ def handle(
 ) -> FetchResponse | DelayedResponse | Awaitable[LargeResponse | Message]:
     if context.connection.principal is NODE:
         followers.fetched(context.connection, request)
+        if (first := followers.begin_with(request)) is not None:
+            return first
         partitions = followers.door
     try:
         if context.version >= 7:

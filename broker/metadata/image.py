@@ -219,13 +219,11 @@ class MetadataImage:
                         raise
         raise StorageError("it cannot be repaired")
 
-    def begin_with(self, snapshots: Snapshots, tell: Tell | None = None) -> int:
-        """Forget all, and apply the newest whole snapshot, if any; gives the offset where the log continues."""
+    def begin_with(self, records: Iterable[Message]) -> None:
+        """Forget all, and apply the records of a snapshot. Listeners are not notified."""
         self._clear()
-        snapshot, records = _newest(snapshots, tell)
         for record in records:
             self.apply(record)
-        return 0 if snapshot is None else snapshot.offset
 
     def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> Generator[None, None, int]:
         """Apply the newest whole snapshot; gives the offset where the log continues. Raises StorageError."""

@@ -126,8 +126,8 @@ BROKER = _keys([
         choices=("broker", "controller")),
     ConfigKey("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on: NAME://HOST:PORT, ..."),
     ConfigKey("advertised.listeners", "list", None, "Addresses announced to clients; default: listeners."),
-    ConfigKey("controller.listener.names", "list", (), "Listeners of the controller's quorum; not opened, as the node "
-        "is its own controller."),
+    ConfigKey("controller.listener.names", "list", (), "Listeners of the controller's quorum; not opened, because "
+        "there is no quorum."),
     ConfigKey("authorizer.class.name", "string", "", "The authorizer: none, or "
         f"`{STANDARD}`, which decides by the ACLs.", check=_authorizer),
     ConfigKey("super.users", "string", "", "Principals who may do everything, as `User:admin;User:CN=ops,O=Example`: "
@@ -282,7 +282,7 @@ BROKER = _keys([
     ConfigKey("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that takes longer for a batch of records is "
         "stopped and retried with fewer records; the third time within an hour, it fails. With a local master this is "
         "the CPU time of the busiest task, on a cluster the wall-clock time.", minimum=100),
-    ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes some 50 MB of memory, and "
+    ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes about 80 MB of memory, and "
         "CPU for each batch. Streams over one source share queries.", minimum=0),
     ConfigKey("barnabas.streams.checkpoint.copies", "string", "", "Folder, or URL such as s3://BUCKET/PREFIX, to which "
         "the checkpoints of streams are copied; empty for none."),
