@@ -301,7 +301,7 @@ class LocalLog(ABC):
             self._release()
 
     def _not_closed(self, error: OSError) -> StorageError:
-        """The log is whole and flushed; without room for its indexes and its snapshot, it is recovered when opened."""
+        """The error to raise. Without room or descriptors, the next opening makes what is missing from the log."""
         if fault_of(error) is Fault.OFFLINE:
             return self._fail("close", error)
         self.needs_recovery = True
