@@ -51,15 +51,25 @@ class Appender:
         """Append one batch under the next offsets, unless it is a duplicate from its producer."""
         log = self._log
         header, data = valid.header, valid.data
-        size = len(data)
         if header.producer_id >= 0 and not header.attributes & _CONTROL:
             known = log.producers.check(header)
             if known is not None:
                 return self._repeated(known)
         base = log.end_offset
-        append_time = -1
+        append_time = now_ms if self.rules.stamps else -1
+        try:
+            self._write_valid(header, data, base, now_ms, leader_epoch)
+        except OSError:
+            if header.producer_id >= 0:
+                log.producers.refuse(header)
+            raise
+        if header.producer_id >= 0:
+            log.producers.record(header, base, now_ms)
+        return AppendResult(base, base + header.last_offset_delta, append_time, log.start_offset)
+
+    def _write_valid(self, header: BatchHeader, data: BytesLike, base: int, now_ms: int, leader_epoch: int) -> None:
+        size = len(data)
         if self.rules.stamps:
-            append_time = now_ms
             prefix = batch.with_append_time(header, data, base, leader_epoch, now_ms)
             rest = memoryview(data)[batch.HEADER_SIZE :]
             self._write(header, prefix, rest, size, base, now_ms, now_ms, leader_epoch)
@@ -67,9 +77,6 @@ class Appender:
             prefix = _pack_prefix(base, header.batch_length, leader_epoch)
             rest = memoryview(data)[_PREFIX_SIZE:]
             self._write(header, prefix, rest, size, base, header.max_timestamp, now_ms, leader_epoch)
-        if header.producer_id >= 0:
-            log.producers.record(header, base, now_ms)
-        return AppendResult(base, base + header.last_offset_delta, append_time, log.start_offset)
 
     def end_transaction(self, marker: Marker, now_ms: int, leader_epoch: int, *, new_epoch: bool) -> AppendResult:
         """Append a marker. The index entry of an abort is written first, so whoever sees the marker finds the entry."""

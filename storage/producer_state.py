@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io, read_file, write_file
 from barnabas.storage.txn_index import AbortedTransaction
 from barnabas.storage.verification import Verifications
@@ -65,7 +66,7 @@ class Producer:
 class ProducerState:
     """Producers of one vnode. `check` decides before the write, `record` notes what was written."""
 
-    __slots__ = ("damaged", "producers", "undecided", "verifications")
+    __slots__ = ("_refused", "damaged", "producers", "undecided", "verifications")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
@@ -74,13 +75,31 @@ class ProducerState:
         self.verifications = Verifications()
         #: Damaged snapshots that `load` has skipped.
         self.damaged: list[str] = []
+        #: The first batch of each producer that could not be written, until it is: epoch and first sequence. It belongs
+        #: to this process.
+        self._refused: dict[int, tuple[int, int]] = {}
+
+    def refuse(self, header: BatchHeader) -> None:
+        """Note that a batch could not be written. Its producer sends it again, and has others in flight behind it."""
+        epoch, first = header.producer_epoch, header.base_sequence
+        if first >= 0 and (header.producer_id in self._refused or len(self._refused) < MOST_PRODUCERS):
+            self._refused[header.producer_id] = (epoch, first)
+
+    def _check_refused(self, header: BatchHeader) -> None:
+        epoch, first = self._refused.get(header.producer_id, (-1, -1))
+        if header.producer_epoch == epoch and header.base_sequence > first:
+            raise StorageError(f"an earlier batch of producer {header.producer_id} was refused: it must come first")
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """The batch that this one repeats, or None if it may be appended. A coordinator's batch has no sequence.
 
         Raises `KafkaError` INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE if the producer
-        has a transaction open and the batch is not transactional.
+        has a transaction open and the batch is not transactional. Raises `StorageError` for batches that were in flight
+        behind one that could not be written: with OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka would take a new epoch, and
+        write those batches of other partitions twice whose acknowledgement was lost.
         """
+        if self._refused:
+            self._check_refused(header)
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return None
@@ -122,6 +141,8 @@ class ProducerState:
 
     def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
         """Note a batch that a producer id has appended."""
+        if self._refused:
+            self._refused.pop(header.producer_id, None)
         producer = self.producers.get(header.producer_id)
         if producer is None:
             if len(self.producers) >= MOST_PRODUCERS:
@@ -185,6 +206,7 @@ class ProducerState:
     def end_transaction(self, marker: Marker, offset: int, timestamp: int) -> None:
         """Note a marker that was written at that offset."""
         self.verifications.marker_written(marker.producer_id)
+        self._refused.pop(marker.producer_id, None)
         producer = self.producers.get(marker.producer_id)
         if producer is None:
             return

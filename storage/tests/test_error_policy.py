@@ -32,6 +32,7 @@ from barnabas.storage.tests.support import (
     recovered,
     values_of,
 )
+from barnabas.wire.errors import KafkaError
 
 T = TypeVar("T")
 CALLS = [
@@ -173,6 +174,46 @@ def test_a_full_disk_frees_room_by_retention_and_takes_records_again(tmp_path: P
     assert values_of(vnode)[-1] == b"x"
     assert vnode.apply_retention(NOW + 5000) == 1
     assert vnode.size_bytes == 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_batches_behind_a_refused_one_are_refused_like_it_and_not_as_out_of_order(tmp_path: Path, known: bool) -> None:
+    """librdkafka would take a new epoch after OUT_OF_ORDER_SEQUENCE_NUMBER, and repeat batches of other partitions."""
+
+    class Full(Io):
+        full = False
+
+        def pwritev(self, fd: int, parts: object, position: int) -> int:
+            if self.full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().pwritev(fd, parts, position)  # type: ignore[arg-type]
+
+    io = Full()
+    vnode = created(tmp_path / "t-0", CONFIG, io=io)
+    first = 0
+    if known:
+        vnode.append(produced(0), now_ms=NOW)
+        first = 1
+    io.full = True
+    for number in (first, first + 1):
+        with pytest.raises(StorageError):
+            vnode.append(produced(number), now_ms=NOW)
+    io.full = False
+    with pytest.raises(StorageError, match="an earlier batch of producer 7 was refused"):
+        vnode.append(produced(first + 2), now_ms=NOW)
+    vnode.append(produced(0, producer_id=8), now_ms=NOW)
+    if known:
+        assert vnode.append(produced(0), now_ms=NOW).duplicate
+    for number in range(first, first + 3):
+        vnode.append(produced(number), now_ms=NOW)
+    with pytest.raises(KafkaError, match="sent sequence 9 after"):
+        vnode.append(produced(9), now_ms=NOW)
+    io.full = True
+    with pytest.raises(StorageError):
+        vnode.append(produced(first + 3), now_ms=NOW)
+    io.full = False
+    vnode.append(produced(0, epoch=1), now_ms=NOW)
+    vnode.append(produced(1, epoch=1), now_ms=NOW)
 
 
 async def test_an_fsync_for_which_there_is_no_descriptor_is_done_later_and_who_waits_is_served(tmp_path: Path) -> None:
