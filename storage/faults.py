@@ -12,11 +12,12 @@
 | offline   | any error of an fsync that has begun, EIO, | the partition refuses everything until the next start    |
 |           | and any other error of the system          |                                                          |
 
-Refused means KAFKA_STORAGE_ERROR, which is retriable. An fsync that could not even open its file has not
-begun (`NotBegunError`): it is still owed, and is tried again. After an fsync that began and failed, the kernel may have
-dropped the data that it could not write, and a second fsync would report success for it. Indexes, snapshots, leader
-epochs and checkpoints can be rebuilt from the log: if they cannot be written for lack of descriptors or room, they wait
-in memory.
+Refused means KAFKA_STORAGE_ERROR, which is retriable. After a refused append, the batches that its producer had in
+flight behind it are refused, too, until the first one has come again. An fsync that could not even open its file has
+not begun (`NotBegunError`): it is still owed, and is tried again. After an fsync that began and failed, the kernel may
+have dropped the data that it could not write, and a second fsync would report success for it. Indexes, snapshots,
+leader epochs and checkpoints can be rebuilt from the log: if they cannot be written for lack of descriptors or room,
+they wait in memory.
 """
 
 from __future__ import annotations

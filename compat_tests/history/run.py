@@ -41,7 +41,9 @@ from compat_tests.history.moves import Mover
 from compat_tests.nodes.broker import Nodes
 from compat_tests.waiting import until
 
-TOPIC, TARGET, PARTITIONS = "h", "out", 3
+TOPIC, TARGET = "h", "out"
+#: Few partitions have many segments each; with many, the requests to one node are refused and repeated independently.
+FEW_PARTITIONS, MANY_PARTITIONS = 3, 12
 JAVA_PRODUCER, JAVA_TRANSFORMER = "java producer", "java transformer"
 SETTINGS = {
     "log.segment.bytes": str(1 << 20),  # the smallest segment that Kafka allows
@@ -99,37 +101,38 @@ def make_history(
     kinds: tuple[str, ...] = KINDS,
     most_kills: int = 1 << 30,
     java: bool = False,
+    partitions: int = FEW_PARTITIONS,
 ) -> tuple[list[Op], Result]:
     """Let clients work on a running server, cause faults, wait until all clients are done, and check the history.
 
     With `java`, one more producer and one more transformer use Kafka's Java library.
     """
     admin = AdminClient({"bootstrap.servers": server.address})
-    made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (TOPIC, TARGET)])
+    made = admin.create_topics([NewTopic(name, partitions, 1) for name in (TOPIC, TARGET)])
     for future in made.values():
         future.result(30)
-    values, where = Values(), (server.address, TOPIC, PARTITIONS, seed)
+    values, where = Values(), (server.address, TOPIC, partitions, seed)
     writers: list[Client] = [TransactionalProducer(f"t{n}", *where, values) for n in range(4)]
     writers += [PlainProducer(f"p{n}", *where, values) for n in range(2)]
     readers = [Reader(f"r{n}", *where, committed_only=n < 2) for n in range(3)]
-    through = (server.address, TOPIC, TARGET, PARTITIONS, seed)
+    through = (server.address, TOPIC, TARGET, partitions, seed)
     transformers: list[Transformer | JavaTransformer] = [Transformer(f"x{n}", *through) for n in range(2)]
     if java:
         writers.append(JavaProducer(JAVA_PRODUCER, *where))
         transformers.append(JavaTransformer(JAVA_TRANSFORMER, *through))
-    mover = _mover(server, seed) if isinstance(server, Nodes) else None
+    mover = _mover(server, seed, partitions) if isinstance(server, Nodes) else None
     faults = Faults(server, seed, kinds, mover)
     faults.run(seconds, most=most_kills)
     if mover is not None:
         mover.all_arrive()
     for each in writers:
         each.finish(180)
-    final = read_to_end(server.address, TOPIC, PARTITIONS)
+    final = read_to_end(server.address, TOPIC, partitions)
     total = sum(map(len, final.values()))
-    _wait_for_transformers(server.address, total, transformers)
+    _wait_for_transformers(server.address, partitions, total, transformers)
     for worker in (*readers, *transformers):
         worker.finish(180)
-    target = read_to_end(server.address, TARGET, PARTITIONS)
+    target = read_to_end(server.address, TARGET, partitions)
     renamed = {key.replace(TARGET, TOPIC): records for key, records in target.items()}
     ops = [op for client in (*writers, *readers) for op in client.ops]
     clients = [*writers, *readers, *transformers, *([] if mover is None else [mover])]
@@ -148,15 +151,17 @@ def make_history(
     return ops, result
 
 
-def _mover(server: Nodes, seed: int) -> Mover:
+def _mover(server: Nodes, seed: int, partitions: int) -> Mover:
     """A mover of all partitions of the clients' and the coordinators' topics."""
-    parts = [(topic, index) for topic in (TOPIC, TARGET) for index in range(PARTITIONS)]
+    parts = [(topic, index) for topic in (TOPIC, TARGET) for index in range(partitions)]
     parts += [(OFFSETS_TOPIC, index) for index in range(int(SETTINGS["offsets.topic.num.partitions"]))]
     parts += [(TRANSACTIONS_TOPIC, index) for index in range(int(SETTINGS["transaction.state.log.num.partitions"]))]
     return Mover(server.servers.split(","), parts, seed)
 
 
-def _wait_for_transformers(address: str, total: int, transformers: list[Transformer | JavaTransformer]) -> None:
+def _wait_for_transformers(
+    address: str, partitions: int, total: int, transformers: list[Transformer | JavaTransformer]
+) -> None:
     """Wait until all values are transformed. Raises AssertionError, with the threads' states, if they are stuck."""
 
     def written() -> int:
@@ -166,7 +171,7 @@ def _wait_for_transformers(address: str, total: int, transformers: list[Transfor
     done, last = -1, time.monotonic()
     while True:
         said = written()
-        before, done = done, sum(map(len, read_to_end(address, TARGET, PARTITIONS).values()))
+        before, done = done, sum(map(len, read_to_end(address, TARGET, partitions).values()))
         if done >= total:
             return
         now = time.monotonic()
@@ -186,6 +191,7 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="no faults")
     parser.add_argument("--processes", type=int, default=1, help="nodes that are killed and paused, and have moves")
     parser.add_argument("--java", action="store_true", help="add clients with Kafka's Java library")
+    parser.add_argument("--partitions", type=int, default=FEW_PARTITIONS, help="partitions of each of the two topics")
     parser.add_argument("--kills", type=int, default=1 << 30, help="stop after so many kills")
     parser.add_argument("--save", type=Path, help="write the history there, a line of JSON for each operation")
     parser.add_argument("--keep", type=Path, help="the broker's folder, which stays; else it is a temporary one")
@@ -212,6 +218,7 @@ def main() -> int:
                     kinds=() if args.quiet else kinds,
                     most_kills=args.kills,
                     java=args.java,
+                    partitions=args.partitions,
                 )
         finally:
             if isinstance(server, ShiftedBarnabas):

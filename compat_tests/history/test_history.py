@@ -15,6 +15,7 @@ from compat_tests.history.faults import KINDS, NODE_KINDS, ShiftedBarnabas, Shif
 from compat_tests.history.run import (
     JAVA_PRODUCER,
     JAVA_TRANSFORMER,
+    MANY_PARTITIONS,
     SETTINGS,
     SMALL_SEGMENTS,
     Result,
@@ -52,7 +53,7 @@ def clean_nodes(folder: Path, seed: int, seconds: float, *, java: bool = False) 
     server.mount()  # without the right to mount a disk, the faults of a full disk are left out
     try:
         with server:
-            ops, result = make_history(server, seed, seconds, kinds=NODE_KINDS, java=java)
+            ops, result = make_history(server, seed, seconds, kinds=NODE_KINDS, java=java, partitions=MANY_PARTITIONS)
     finally:
         server.unmount()
     assert not result.failures, result.failures
