@@ -34,7 +34,7 @@ from barnabas.broker.settings.listeners import (
 )
 from barnabas.broker.settings.quota_keys import QUOTA_KEYS
 from barnabas.broker.settings.sasl_keys import SASL_KEYS, jaas
-from barnabas.broker.settings.ssl_keys import SSL_KEYS
+from barnabas.broker.settings.ssl_keys import KERNEL_TLS, SSL_KEYS
 from barnabas.broker.settings.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.client.zookeeper.layout import parse_connect
 from barnabas.groupcoord.config import GroupConfig
@@ -261,6 +261,8 @@ BROKER = _keys([
         check=_credentials),
     ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker polls for the next request instead of "
         "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
+    ConfigKey(KERNEL_TLS, "boolean", True, "Whether the kernel encrypts what connections with TLS 1.3 send, if "
+        "it can: Linux with the module tls. See docs/security.md."),
     ConfigKey("barnabas.node.hang.ms", "int", 10_000, "With several processes: a node whose event loop has not turned "
         "for this long is killed and started again. Time in which it waits for a core does not count.", minimum=1000),
     ConfigKey("barnabas.http.listen", "string", None, "HOST:PORT, or https://HOST:PORT, of an HTTP listener for "
