@@ -62,16 +62,24 @@ class TransactionSink:
         note: Callable[[int], None],
         results_of: Callable[[DataFrame, int], DataFrame],
         limits: Limits,
+        begins: Callable[[], None] = lambda: None,
     ) -> None:
-        """`note` is called with each batch before its commit; `results_of` extracts the results from its rows."""
+        """`note` is called with each batch before its commit; `results_of` extracts the results from its rows.
+
+        `begins` is called in the first batch, while Spark waits for it.
+        """
         self._producer, self._server, self._targets, self._folder = producer, server, targets, folder
         self._note, self._results_of, self._limits = note, results_of, limits
+        self._begins: Callable[[], None] | None = begins
         self.next_batch = 0
         #: How many results have been written, by topic.
         self.rows = dict.fromkeys((target.topic for target in targets.values()), 0)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write a batch. Whatever it raises ends the query, which is then started again."""
+        if self._begins is not None:
+            self._begins()
+            self._begins = None
         if batch < self.next_batch:
             rows.write.format("noop").mode("overwrite").save()  # computing its rows updates its state
             return
