@@ -40,10 +40,12 @@ class Steady(Run):
     def __init__(self, *args: Any, each: Callable[[int], None]) -> None:
         super().__init__(*args)
         self.is_steady = True
+        self.noted: dict[int, str] = {}
         self._each = each
 
     def _take(self, frame: Any, batch: int) -> None:
         super()._take(frame, batch)
+        self.noted[batch] = batches.text_of(self.folder.checkpoint, batch)
         self._each(batch)
 
     def ran(self, is_done: Callable[[], bool]) -> None:
@@ -114,6 +116,28 @@ def _next(logs: Logs, batch: int) -> None:
         put(logs, batch + 1)
 
 
+def test_batches_of_an_older_checkpoint_close_the_same_windows_again(session: SparkSession, tmp_path: Path) -> None:
+    logs, until_now = Logs(tmp_path / "data"), 2
+    put(logs, 0)
+
+    def each(batch: int) -> None:
+        if batch + 1 != until_now and batch + 1 < PORTIONS:
+            put(logs, batch + 1)
+
+    made = Steady(session, logs.path, tmp_path, PLAIN, VALUES, each=each)
+    made.ran(lambda: len(made.batches) >= until_now)
+    again = Steady(session, logs.path, tmp_path / "again", PLAIN, VALUES, each=lambda _: None)
+    made.folder.copy_to(again.folder)
+    put(logs, until_now)  # the next start reads it before Spark is prepared
+    made.ran(lambda: len(made.batches) >= PORTIONS)
+    assert again.folder.make_again(max(made.batches) + 1, made.noted) == len(made.batches) - until_now
+    again.ran(lambda: max(again.batches, default=0) >= max(made.batches))
+    assert again.batches == {batch: rows for batch, rows in made.batches.items() if batch >= until_now}
+    for batch, text in again.noted.items():
+        assert batches.watermark_ms(text) == batches.watermark_ms(made.noted[batch])
+        assert batches.source_offset(text) == batches.source_offset(made.noted[batch])
+
+
 def test_what_moves_no_watermark_closes_no_window(session: SparkSession, tmp_path: Path) -> None:
     """Malformed records, and records that are too far ahead. Late ones are late by the batch before."""
     logs, text = Logs(tmp_path / "data"), SUMS.format("EVENT_TIME ts AS", "10s", "")
@@ -127,9 +151,10 @@ def test_what_moves_no_watermark_closes_no_window(session: SparkSession, tmp_pat
             write(logs, BEGAN + 10 * MINUTE, 1, own=BEGAN + 25_000)
         elif batch == 1:
             write(logs, BEGAN + 9000, 0)
+            write(logs, BEGAN + 27_000, 0)
             write(logs, BEGAN + 31_000, 1)
 
     made = Steady(session, logs.path, tmp_path, text, VALUES, each=each)
     made.ran(lambda: len(made.batches) >= 3)
     rows = [value for batch in sorted(made.batches) for _, value, _ in made.batches[batch]]
-    assert [(int(value["_wstart"][17:19]) - BEGAN % MINUTE // 1000, value["c"]) for value in rows] == [(0, 2), (20, 1)]
+    assert [(int(value["_wstart"][17:19]) - BEGAN % MINUTE // 1000, value["c"]) for value in rows] == [(0, 2), (20, 2)]
