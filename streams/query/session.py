@@ -6,13 +6,14 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.client.command_config import VARIABLE
 from barnabas.streams.java import JavaError, check_java, options
 from barnabas.streams.query.errors import FatalError
-from barnabas.streams.quick_arrow import WITHOUT_PANDAS
+from barnabas.streams.quick_arrow import WITHOUT_PANDAS, import_without_pandas
 from barnabas.wire.text import SPARK_REMEDY
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
     "spark.sql.ui.retainedExecutions": "20",
+    "spark.cleaner.periodicGC.interval": "3min",  # a full collection, after which the JVM gives memory back
     "spark.log.level": "ERROR",
     # With a limit in bytes, Spark measures a batch again for each added row, which takes longer than everything else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
@@ -48,6 +50,8 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\d+)?\])?")
+# PySpark imports it for the first call of the JVM, to know whether there is NumPy.
+_IMPORTS_PANDAS = "pyspark.testing.utils"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 
 
@@ -111,6 +115,8 @@ def start_session(
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
     if not has_functions:
         builder = builder.config(f"spark.executorEnv.{WITHOUT_PANDAS}", "1")
+        with suppress(ImportError):  # another version of Spark
+            import_without_pandas(_IMPORTS_PANDAS)
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
     try:

@@ -26,6 +26,7 @@ from barnabas.client.partitioner import murmur2
 from barnabas.client.produce import Batch
 from barnabas.client.transactional import TransactionalProducer, write
 from barnabas.streams.encode import encode
+from barnabas.streams.query.catalyst import map_in_arrow
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.groups import Joined
 from barnabas.streams.windows.limits import Limits, Pace
@@ -87,7 +88,7 @@ class TransactionSink:
         targets = {member.number: target for member, target in self._targets.items()}
         identity = producer.transactional_id, producer.producer_id, producer.epoch
         writer = Writer(self._server, targets, *identity, self._limits)
-        reports = self._results_of(rows, batch).mapInArrow(writer.__call__, REPORT).collect()
+        reports = map_in_arrow(self._results_of(rows, batch), writer.__call__, REPORT).collect()
         positions = {
             (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
             for member, target in self._targets.items()
