@@ -41,7 +41,7 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
     "spark.sql.ui.retainedExecutions": "20",
-    "spark.cleaner.periodicGC.interval": "3min",  # a full collection, after which the JVM gives memory back
+    "spark.cleaner.periodicGC.interval": "2min",  # a full collection, after which the JVM gives memory back
     "spark.log.level": "ERROR",
     # With a limit in bytes, Spark measures a batch again for each added row, which takes longer than everything else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
@@ -52,6 +52,8 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\d+)?\])?")
 # PySpark imports it for the first call of the JVM, to know whether there is NumPy.
 _IMPORTS_PANDAS = "pyspark.testing.utils"
+#: Each of Spark's Python processes begins with what is there.
+WORKERS_PATH = str(Path(__file__).parents[1] / "workers_path")
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 
 
@@ -109,6 +111,7 @@ def start_session(
     if master is not None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.executorEnv.PYTHONPATH", WORKERS_PATH)
     if not is_submitted():
         builder = builder.config("spark.driver.extraJavaOptions", java_options or options())
     if VARIABLE in os.environ:  # tasks on other machines are clients of the broker, too

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 
 from barnabas.streams.tests.support import NOW, Logs
 from barnabas.streams.tests.windows_support import Run, in_order
-from barnabas.streams.windows import batches
+from barnabas.streams.windows import batches, one_batch
 from barnabas.streams.windows.session import streams_session
 from barnabas.wire.queries.plan import Values
 from compat_tests.waiting import until
@@ -158,3 +159,14 @@ def test_what_moves_no_watermark_closes_no_window(session: SparkSession, tmp_pat
     made.ran(lambda: len(made.batches) >= 3)
     rows = [value for batch in sorted(made.batches) for _, value, _ in made.batches[batch]]
     assert [(int(value["_wstart"][17:19]) - BEGAN % MINUTE // 1000, value["c"]) for value in rows] == [(0, 2), (20, 2)]
+
+
+@pytest.mark.door
+def test_with_another_spark_a_result_takes_two_batches(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(one_batch, "_made", {})
+    monkeypatch.setattr(one_batch, "_SOURCE", one_batch._SOURCE.replace("MinWatermark", "NoSuchPolicy"))
+    query: Any = SimpleNamespace(_jsq=None)
+    assert not one_batch.use_foreseen(session, query)
+    assert any("a result takes two batches of Spark" in message for message in caplog.messages)
