@@ -41,7 +41,7 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
     "spark.sql.ui.retainedExecutions": "20",
-    "spark.cleaner.periodicGC.interval": "2min",  # a full collection, after which the JVM gives memory back
+    "spark.cleaner.periodicGC.interval": "10min",  # a full collection, after which the JVM gives memory back
     "spark.log.level": "ERROR",
     # With a limit in bytes, Spark measures a batch again for each added row, which takes longer than everything else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),

@@ -5,6 +5,8 @@ Spark keeps some of these in a stream's checkpoint and continues with those: a c
 
 from __future__ import annotations
 
+import threading
+
 from pyspark.sql import SparkSession
 
 from barnabas.streams.query.session import TEXT_SETTINGS
@@ -46,14 +48,15 @@ def streams_session(spark: SparkSession) -> SparkSession:
     Raises WalError if the workers' Python cannot run the source.
     """
     application = str(spark.sparkContext.applicationId)
-    if application not in _made:
-        made = spark.newSession()
-        for name, value in _SETTINGS.items():
-            made.conf.set(name, value)
-        check_workers(made)
-        use_local_files(made)
-        made.dataSource.register(StreamDataSource)
-        _made[application] = made
+    with _making:  # the first stream is checked by one thread while another one starts it
+        if application not in _made:
+            made = spark.newSession()
+            for name, value in _SETTINGS.items():
+                made.conf.set(name, value)
+            check_workers(made)
+            use_local_files(made)
+            made.dataSource.register(StreamDataSource)
+            _made[application] = made
     return _made[application]
 
 
@@ -67,3 +70,4 @@ def set_query(session: SparkSession, tasks: int, *, source_plans_all: bool = Fal
 
 
 _made: dict[str, SparkSession] = {}
+_making = threading.Lock()
