@@ -112,8 +112,8 @@ def _supervise(properties: dict[str, str], count: int, log: EventLog, ready: Pat
 # A thread that decodes a large request lets the event loop run after this time.
 SWITCH_SECONDS = 0.0005
 # A full collection examines all objects of all large requests, while every client waits. These thresholds start one
-# after about two million new objects.
-GC_THRESHOLDS = (10_000, 10, 20)
+# after about two million new objects. A collection of the middle generation examines at most 60,000 objects.
+GC_THRESHOLDS = (10_000, 5, 40)
 
 
 async def _serve(

@@ -8,7 +8,6 @@ stop:   close listeners and connections -> flush -> checkpoints -> clean-shutdow
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,6 +27,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.jobs.streams import Streams
+from barnabas.broker.kept_out import KeptOut
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
@@ -55,7 +55,7 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import Listener
 from barnabas.broker.settings.resource_configs import ResourceConfigs
-from barnabas.broker.workers import Workers, Yielder
+from barnabas.broker.workers import Workers, go_through
 from barnabas.groupcoord.deadlines import Deadlines
 from barnabas.groupcoord.timers import run_timers
 from barnabas.storage.cleaner import Cleaner
@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from barnabas.broker.metrics.exposition import Metrics
 
 # The settings of topics do not apply to the metadata log: the creation of a large topic is one large batch in it.
-#: How often partitions and open logs are counted, and by how many more there must be to be kept out of collections.
-FREEZE_SECONDS, FREEZE_EVERY = 10.0, 2000
 METADATA_LOG = LogConfig(segment_bytes=256 << 20, max_message_bytes=64 << 20)
 # Events of storage that are errors; all others are warnings.
 STORAGE_ERRORS = frozenset(("partition.offline", "log.damaged", "metadata.snapshot.damaged"))
@@ -182,6 +180,8 @@ class Node:
                 member=self._membership is not None,
             )
             self.identity.cluster_id = self.data_dir.claim.cluster_id
+            kept_out = KeptOut(lambda: len(self.vnodes) + self.data_dir.cache.open_logs)
+            kept_out.begin()
             try:
                 async with trio.open_nursery() as nursery:
                     if self.http is not None:
@@ -216,6 +216,7 @@ class Node:
                     if self.together is not None:
                         await self.together.close()
                     await self.data_dir.close()
+                kept_out.end()
         finally:
             listening.close(bound)
             if self.http is not None:
@@ -238,11 +239,11 @@ class Node:
             self._let_nodes_ask(together, nursery)
         await self.data_dir.load(
             self._loading_progress,
-            config_of=self._log_configs(),
+            config_of=self.topics.log_config_of,
             keys=None if together is None else await together.to_load(self.metadata, self.data_dir, is_beginning),
         )
         nursery.start_soon(partial(self.data_dir.run, on_error=self._storage_failed))
-        self.metadata.tell_all()
+        await go_through(self.metadata.tell_all())
         await self.topics.settle()
         if together is None or together.membership.owns:
             await self.topics.finalize_features()
@@ -256,7 +257,6 @@ class Node:
         await self.transactions.start(nursery)
         await nursery.start(run_timers, self.deadlines)
         nursery.start_soon(self._retention)
-        nursery.start_soon(self._keep_frozen)
         nursery.start_soon(self.cleaner.run)
         nursery.start_soon(self.tls.watch)
         nursery.start_soon(self.authentication.run)
@@ -275,14 +275,14 @@ class Node:
 
     async def _read_metadata(self) -> None:
         """Read the current image. The listeners are not told of it yet."""
-        snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
         following = None if self.together is None else self.together.following
         if following is not None:
-            await following.begin(snapshots)
+            await following.begin()
             return
         log = await self.data_dir.load_first((METADATA_TOPIC, 0), METADATA_LOG)
         log = log or self.data_dir.create_vnode(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG)
-        self.metadata.replay(log, snapshots, self._tell_storage)
+        snapshots = self.data_dir.snapshots(METADATA_TOPIC, 0)
+        await go_through(self.metadata.replay(log, snapshots, self._tell_storage))
 
     def _let_nodes_ask(self, together: Together, nursery: trio.Nursery) -> None:
         """Serve the other nodes from now on. Clients still have to wait."""
@@ -303,20 +303,6 @@ class Node:
             quotas=self.quotas,
             rates=ConnectionRates(self.config, self.metadata),
         )
-
-    def _log_configs(self) -> Callable[[str], LogConfig]:
-        """The log settings of each topic in the image. Logs with equal settings share one object."""
-        made: dict[frozenset[tuple[str, str]], LogConfig] = {}
-
-        def config_of(topic: str) -> LogConfig:
-            known = self.metadata.topics.get(topic)
-            configs = known.configs if known is not None else {}
-            own = frozenset(configs.items())
-            if own not in made:
-                made[own] = self.config.log_config(configs)
-            return made[own]
-
-        return config_of
 
     def _made_handlers(self, nursery: trio.Nursery) -> Handlers:
         """The handlers that serve requests. If metrics can be read, requests are counted."""
@@ -421,26 +407,6 @@ class Node:
             self.queries.secret.tell_how(local.protocol, certificates)
         except OSError as error:  # these processes have an option for the address
             self.log.warning("address.not.written", error=error)
-
-    async def _keep_frozen(self) -> None:
-        """Keep partitions and their open logs out of garbage collections, as a start does. They stay as long as the
-        broker, and a collection that visits those of 100,000 topics takes 2 s."""
-        frozen = await self._weight()
-        while True:
-            await trio.sleep(FREEZE_SECONDS)
-            weight = await self._weight()
-            if weight >= frozen + FREEZE_EVERY:
-                gc.freeze()
-                frozen = weight
-            frozen = min(frozen, weight)
-
-    async def _weight(self) -> int:
-        """Partitions, and logs of them that are open."""
-        yielder, found = Yielder(), 0
-        for vnode in list(self.data_dir.vnodes.values()):
-            found += 1 + vnode.loaded
-            await yielder()
-        return found
 
     def _loading_progress(self, done: int, total: int, what: str) -> None:
         """Log the progress of loading every two seconds, and its end if any progress was logged."""

@@ -35,6 +35,10 @@ class Nodes:
     def cluster_id(self) -> str:
         return self._identity.cluster_id
 
+    def has(self, node: int) -> bool:
+        """Whether there is a node of this id, also one that some clients cannot reach."""
+        return node == self._identity.node_id or node in self._metadata.nodes
+
     def all(self, listener: str) -> list[NodeAddress]:
         """All nodes that clients of a listener can reach, in the order of their ids."""
         return self.some({self._identity.node_id, *self._metadata.nodes}, listener)

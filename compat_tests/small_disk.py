@@ -21,8 +21,8 @@ def unmount(folder: Path) -> None:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def fill(file: Path) -> None:
-    """Fill the disk with a file; removing the file makes room again."""
+def fill(file: Path, leave: int = 0) -> None:
+    """Fill the disk with a file, except for `leave` bytes; removing the file makes room again."""
     size = 4 << 20
     with file.open("wb") as out:
         while size >= 4096:
@@ -32,3 +32,4 @@ def fill(file: Path) -> None:
                 if error.errno != errno.ENOSPC:
                     raise
                 size //= 2
+        out.truncate(max(0, os.fstat(out.fileno()).st_size - leave))

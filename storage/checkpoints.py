@@ -15,8 +15,10 @@ import base64
 import binascii
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from barnabas.storage.io import Io, read_file, write_file
 from barnabas.storage.layout import CLEANED_FILE, LOG_STARTS_FILE, METADATA_FILE, RECOVERY_POINTS_FILE, TOPIC_IDS_FILE
@@ -24,6 +26,7 @@ from barnabas.storage.report import Tell, tell_logging
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.properties import parse_properties
 
+V = TypeVar("V")
 NO_TOPIC_ID = "A" * 22
 _TOPIC_ID = re.compile(rb"version: 0\ntopic_id: ([\w-]{22})\n")
 
@@ -37,6 +40,16 @@ class Turn(NamedTuple):
     number: int
     #: The node gave the partition away, or stopped, with everything on disk: the next node need not recover it.
     closed: bool
+
+
+class Line(NamedTuple):
+    """All that the checkpoints say of one partition. `turn` is None unless several nodes share the directory."""
+
+    topic_id: str
+    turn: Turn | None
+    point: int
+    start: int = 0
+    cleaned: int = 0
 
 
 @dataclass
@@ -70,9 +83,45 @@ class Checkpoints:
         """How far the partition is compacted; 0 if the entry belongs to another topic id."""
         return self.cleaned.get(key, 0) if self.is_meant(key, topic_id) else 0
 
+    def line(self, key: TopicPartition) -> Line | None:
+        """The entries under a partition's name; None without a topic id."""
+        topic_id = self.ids.get(key) if self.ids is not None else None
+        if topic_id is None:
+            return None
+        point, start, cleaned = self.points.get(key, 0), self.starts.get(key, 0), self.cleaned.get(key, 0)
+        return Line(topic_id, self.turns.get(key), point, start, cleaned)
+
+    def keys(self) -> Iterator[TopicPartition]:
+        """The partitions with entries; some of them twice."""
+        return chain(self.ids or (), self.points)
+
+    def with_lines(self, lines: Mapping[TopicPartition, Line | None]) -> Checkpoints:
+        """A copy with other lines for some partitions; None removes a line. It shares the dicts that stay the same."""
+        some = lines.items()
+        return Checkpoints(
+            _merged(self.points, {key: line and line.point for key, line in some}),
+            _merged(self.starts, {key: (line and line.start) or None for key, line in some}),
+            _merged(self.ids or {}, {key: line and line.topic_id for key, line in some}),
+            _merged(self.cleaned, {key: (line and line.cleaned) or None for key, line in some}),
+            _merged(self.turns, {key: line and line.turn for key, line in some}),
+        )
+
     def is_meant(self, key: TopicPartition, topic_id: str) -> bool:
         """Whether the entries under a partition's name belong to the topic with that id."""
         return self.ids is None or self.ids.get(key) == (topic_id or NO_TOPIC_ID)
+
+
+def _merged(before: dict[TopicPartition, V], changes: Mapping[TopicPartition, V | None]) -> dict[TopicPartition, V]:
+    """`before` itself if the changes change nothing, else a changed copy. None removes an entry."""
+    if all(before.get(key) == value for key, value in changes.items()):
+        return before
+    found = dict(before)
+    for key, value in changes.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = value
+    return found
 
 
 def read_checkpoints(io: Io, path: str, tell: Tell = tell_logging, within: str = "") -> Checkpoints:
@@ -121,10 +170,15 @@ def write_checkpoints(io: Io, path: str, found: Checkpoints, before: Checkpoints
     """
     write_offsets(io, os.path.join(path, RECOVERY_POINTS_FILE), found.points)
     write_offsets(io, os.path.join(path, LOG_STARTS_FILE), found.starts)
-    if found.cleaned != before.cleaned:
+    if _differ(found.cleaned, before.cleaned):
         write_offsets(io, os.path.join(path, CLEANED_FILE), found.cleaned)
-    if found.ids != before.ids or found.turns != before.turns:
+    if _differ(found.ids, before.ids) or _differ(found.turns, before.turns):
         write_ids(io, path, found)
+
+
+def _differ(one: object, other: object) -> bool:
+    """Whether they differ. Large dicts are often the same object: a comparison of their content keeps the GIL."""
+    return one is not other and one != other
 
 
 def write_ids(io: Io, path: str, found: Checkpoints) -> None:

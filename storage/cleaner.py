@@ -101,11 +101,18 @@ class Cleaner:
         now, now_ms = trio.current_time(), self._now_ms()
         self._next_try = {key: at for key, at in self._next_try.items() if at > now}
         until = time.perf_counter() + HOLD_SECONDS
-        for key, vnode in list(self._vnodes.items()):
+        for key in list(self._vnodes):
             if time.perf_counter() > until:
                 await trio.lowlevel.checkpoint()
                 until = time.perf_counter() + HOLD_SECONDS
-            if not vnode.config.compacts or key in self._busy or key in self._next_try or vnode.error is not None:
+            vnode = self._vnodes.get(key)
+            if (
+                vnode is None
+                or not vnode.config.compacts
+                or key in self._busy
+                or key in self._next_try
+                or vnode.error is not None
+            ):
                 continue
             if not vnode.loaded and not await trio.to_thread.run_sync(vnode.may_need_compaction, limiter=self._limiter):
                 continue

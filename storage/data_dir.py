@@ -111,7 +111,7 @@ class DataDir:
             await self.take(keys, config_of or (lambda topic: default), progress)
             self._is_loaded = True
             return
-        await self._load(self._look(), progress, config_of or (lambda topic: default))
+        await self._load(await self._look(), progress, config_of or (lambda topic: default))
         self._statements.name_topics(self.vnodes)
         self._folders, self._is_loaded = [], True
 
@@ -120,7 +120,7 @@ class DataDir:
         if self._node is not None:
             await self.take([key], lambda topic: config)
             return self.vnodes.get(key)
-        if key not in self._look():
+        if key not in await self._look():
             return None
         await self._load([key], None, lambda topic: config)
         return self.vnodes[key]
@@ -225,17 +225,21 @@ class DataDir:
 
     # -- existing partitions -------------------------------------------------------------------------------------------
 
-    def _look(self) -> list[tuple[str, int]]:
+    async def _look(self) -> list[tuple[str, int]]:
         """The partitions that have a folder and no vnode. The first call reads the checkpoints."""
         if self._folders is None:
-            self._statements.read(self.tell)
-            self._folders = []
-            for name in self.io.folders(self.path):
-                if name.endswith(DELETE_SUFFIX):
-                    self.upkeep.discard([os.path.join(self.path, name)])
-                elif key := parse_partition_name(name):
-                    self._folders.append(key)
+            doomed, folders = await trio.to_thread.run_sync(self._read_folders, limiter=self._limiter)
+            self.upkeep.discard(doomed)
+            self._folders = folders
         return [key for key in self._folders if key not in self.vnodes]
+
+    def _read_folders(self) -> tuple[list[str], list[tuple[str, int]]]:
+        """Read the checkpoints; gives the folders to delete, and the partitions. For a thread. Raises OSError."""
+        self._statements.read(self.tell)
+        names = self.io.folders(self.path)
+        doomed = [os.path.join(self.path, name) for name in names if name.endswith(DELETE_SUFFIX)]
+        keys = [parse_partition_name(name) for name in names if not name.endswith(DELETE_SUFFIX)]
+        return doomed, [key for key in keys if key is not None]
 
     async def _load(
         self,

@@ -91,13 +91,15 @@ class FileCache:
     There may be more of them than `limit`, so once found they are kept apart until `clean` is called for them.
     """
 
-    __slots__ = ("_dirty", "_io", "_open", "limit")
+    __slots__ = ("_dirty", "_io", "_open", "limit", "open_logs")
 
     def __init__(self, io: Io, limit: int = 512) -> None:
         self._io = io
         self.limit = limit
         self._open: OrderedDict[Segment, None] = OrderedDict()
         self._dirty: set[Segment] = set()
+        #: Logs in memory, whether their files are open or not.
+        self.open_logs = 0
 
     def __len__(self) -> int:
         return len(self._open) + len(self._dirty)

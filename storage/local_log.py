@@ -296,9 +296,17 @@ class LocalLog(ABC):
         try:
             return opened.log.close()
         except OSError as error:
-            raise self._fail("close", error) from error
+            raise self._not_closed(error) from error
         finally:
             self._release()
+
+    def _not_closed(self, error: OSError) -> StorageError:
+        """The log is whole and flushed; without room for its indexes and its snapshot, it is recovered when opened."""
+        if fault_of(error) is Fault.OFFLINE:
+            return self._fail("close", error)
+        self.needs_recovery = True
+        self._tell("partition.not_closed", topic=self.topic, partition=self.partition, reason=error)
+        return StorageError(f"{self.topic}-{self.partition} cannot be closed now: {error}")
 
     def abandon(self) -> None:
         """Close the files of a partition that is being deleted; later calls raise `StorageError`."""

@@ -41,6 +41,7 @@ class Log:
     """An open log. The constructor reads the files, and makes the first segment if there is none."""
 
     __slots__ = (
+        "_complete_at",
         "_discard",
         "aborting",
         "active",
@@ -98,6 +99,9 @@ class Log:
         self.unflushed = Unflushed(end)
         #: Bytes and records appended since the log was opened, without markers of transactions.
         self.appended_bytes = self.appended_records = 0
+        # The end of a log whose folder has everything that a close writes, else -1.
+        self._complete_at = end if covered == end else -1
+        cache.open_logs += 1
 
     @property
     def size_bytes(self) -> int:
@@ -112,9 +116,14 @@ class Log:
         return self.bases[bisect_right(self.bases, segment.base_offset)]
 
     def close(self) -> list[str]:
-        """Write what only memory holds. The caller has flushed, and syncs the paths it gets."""
+        """Write what only memory holds. The caller has flushed, and syncs the paths it gets.
+
+        A log that was opened only to be read has nothing to write or to sync.
+        """
         active = self.active
         active.finish(self.io)
+        if self.end_offset == self._complete_at and not active.has_new_indexes and not active.reserved:
+            return []
         paths = [*active.index_paths(), self.directory]
         if active.reserved:
             active.release(self.io, self.cache.get(active))
@@ -128,9 +137,11 @@ class Log:
         """Close the files."""
         for segment in self.segments:
             self.cache.forget(segment)
+        self.cache.open_logs -= 1
 
     def remove(self) -> None:
         """Unlink every segment. The log must not be used after that."""
+        self.cache.open_logs -= 1
         for segment in self.segments:
             self.cache.forget(segment)
             # The log goes first: the next start deletes indexes without a log.

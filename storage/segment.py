@@ -61,6 +61,7 @@ class Segment:
         "dirty",
         "file",
         "first_timestamp",
+        "has_new_indexes",
         "index",
         "mark",
         "max_timestamp",
@@ -90,6 +91,8 @@ class Segment:
         self.times: bytearray | None = None
         #: The transactions whose abort markers are in it; None until read.
         self.aborted: TransactionIndex | None = None
+        #: The index files were written since this process opened them.
+        self.has_new_indexes = False
         self._index_written = 0
         self._times_written = 0
         self._bytes_since_entry = 0
@@ -275,6 +278,7 @@ class Segment:
         return True
 
     def _append(self, io: Io, suffix: str, data: bytes, position: int) -> None:
+        self.has_new_indexes = True
         fd = io.open(self.path(suffix), os.O_WRONLY | os.O_CREAT)
         try:
             write_all(io, fd, (data,), position)
@@ -320,6 +324,7 @@ class Segment:
         """Rewrite both index files, as recovery does. The caller syncs their names."""
         assert self.index is not None
         assert self.times is not None
+        self.has_new_indexes = True
         write_file(io, self.path(INDEX_SUFFIX), index.encode_offsets(self.index), sync=False, sync_data=sync)
         write_file(io, self.path(TIME_INDEX_SUFFIX), bytes(self.times), sync=False, sync_data=sync)
         self.indexes_written()

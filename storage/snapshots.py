@@ -46,6 +46,16 @@ class Snapshots:
     def read(self, snapshot: SnapshotId) -> bytes:
         return read_file(self._io, self.path(snapshot))
 
+    def read_piece(self, snapshot: SnapshotId, position: int, most: int) -> tuple[int, bytes]:
+        """The size of a snapshot in bytes, and at most `most` bytes from a position (at least 0) on."""
+        path = self.path(snapshot)
+        size = self._io.stat(path).st_size
+        fd = self._io.open(path, os.O_RDONLY)
+        try:
+            return size, self._io.pread(fd, most, position)
+        finally:
+            self._io.close(fd)
+
     def write(self, snapshot: SnapshotId, data: bytes) -> None:
         """Write a snapshot. When this returns, the snapshot survives a loss of power."""
         write_file(self._io, self.path(snapshot), data, sync=True, suffix=_UNFINISHED)

@@ -5,16 +5,14 @@ The index entries below a recovery point are on disk before the point is written
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import os
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import NamedTuple
+from typing import TypeVar
 
 import trio
 
-from barnabas.storage.checkpoints import Checkpoints, Turn, read_checkpoints, write_checkpoints, write_ids
+from barnabas.storage.checkpoints import Checkpoints, Line, Turn, read_checkpoints, write_checkpoints, write_ids
 from barnabas.storage.errors import StorageError
 from barnabas.storage.faults import Fault, fault_of
 from barnabas.storage.flusher import HOLD_SECONDS
@@ -26,7 +24,10 @@ from barnabas.storage.upkeep import Upkeep
 from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.uuids import encode_uuid
 
+T = TypeVar("T")
 Vnodes = dict[TopicPartition, LocalVnode]
+#: New lines of partitions; None removes a line.
+Lines = dict[TopicPartition, Line | None]
 
 
 class Statements:
@@ -70,73 +71,85 @@ class Statements:
             if self._written >= asked:
                 return
             covers = self._asked
-            found = Checkpoints()
-            assert found.ids is not None
+            sources = self._sources(vnodes)
+            lines: Lines = {}
+            async for key in in_pieces(self.stated.keys()):
+                if not any(key in vnodes for vnodes in sources):
+                    lines[key] = None
             paths: list[str] = []
-            async for key, vnode in _all(*self._sources(vnodes)):
-                with contextlib.suppress(StorageError):  # a folder that cannot be read has no entry
-                    topic_id = found.ids[key] = self._topic_id(key, vnode)
-                    before = self._before(key, topic_id)
-                    # Take the point first: index entries below it are written and synced before the point is.
-                    point, found.points[key] = vnode.recovery_point, before
-                    if start := vnode.checkpointed_start:
-                        found.starts[key] = start
-                    if cleaned := vnode.cleaned_to:
-                        found.cleaned[key] = cleaned
-                    indexes = vnode.write_indexes()
-                    if vnode.error is not None:  # the entries that were only in memory are lost
-                        continue
-                    found.points[key] = point
-                    if point != before:
-                        paths += indexes
-            self._add(found)
-            if found != self.stated:
-                await self._put(found, paths)
+            async for key, vnode in _all(*sources):
+                stated = self.stated.line(key)
+                line = self._line(key, vnode, stated, paths)
+                if line != stated:
+                    lines[key] = line
+                else:
+                    lines.pop(key, None)
+            self._finish(lines)
+            await self._put(lines, paths)
             self._written = covers
 
     def _sources(self, vnodes: Vnodes) -> list[Vnodes]:
         """The partitions that get entries."""
         return [vnodes]
 
-    def _topic_id(self, key: TopicPartition, vnode: LocalVnode) -> str:
-        """The id of a partition's topic, as checkpoints have it. Raises StorageError."""
-        return encode_uuid(vnode.topic_id)
+    def _line(self, key: TopicPartition, vnode: LocalVnode, stated: Line | None, paths: list[str]) -> Line | None:
+        """The entries of a partition, which are `stated` so far; None if its folder cannot be read.
 
-    def _before(self, key: TopicPartition, topic_id: str) -> int:
+        Adds to `paths` what must be on disk before them.
+        """
+        try:
+            topic_id, turn = self._whose(key, vnode)
+        except StorageError:
+            return None
+        before = self._before(key, topic_id, stated)
+        # Take the point first: index entries below it are written and synced before the point is.
+        point, start, cleaned = vnode.recovery_point, vnode.checkpointed_start, vnode.cleaned_to
+        try:
+            indexes = vnode.write_indexes()
+        except StorageError:
+            return Line(topic_id, turn, before, start, cleaned)
+        if vnode.error is not None:  # the entries that were only in memory are lost
+            return Line(topic_id, turn, before, start, cleaned)
+        if point != before:
+            paths += indexes
+        return Line(topic_id, turn, point, start, cleaned)
+
+    def _whose(self, key: TopicPartition, vnode: LocalVnode) -> tuple[str, Turn | None]:
+        """The id of a partition's topic, as checkpoints have it, and the turn. Raises StorageError."""
+        return encode_uuid(vnode.topic_id), None
+
+    def _before(self, key: TopicPartition, topic_id: str, stated: Line | None) -> int:
         """The recovery point in a partition's entry."""
-        return self.stated.of(key, topic_id)[1]
+        return stated.point if stated is not None and stated.topic_id == topic_id else 0
 
-    def _add(self, found: Checkpoints) -> None:
-        """Add further entries; here there are none."""
+    def _finish(self, lines: Lines) -> None:
+        """Bring the lines up to date with what happened while they were gathered. Here there is nothing to do."""
 
-    async def _put(self, found: Checkpoints, paths: list[str]) -> None:
-        """Write the checkpoints. On a full disk discarded files are deleted first. Raises `StorageError`."""
+    async def _put(self, lines: Lines, paths: list[str]) -> None:
+        """Write the checkpoints with these lines changed. On a full disk discarded files are deleted first.
 
-        def write() -> None:
+        Raises `StorageError`.
+        """
+        if not lines:
+            return
+        stated = self.stated
+
+        def write() -> Checkpoints:
             sync_all(self._io, paths)
-            write_checkpoints(self._io, self._path, found, self.stated)
+            found = stated.with_lines(lines)
+            write_checkpoints(self._io, self._path, found, stated)
+            return found
 
         try:
             try:
-                await trio.to_thread.run_sync(write, limiter=self._limiter)
+                self.stated = await trio.to_thread.run_sync(write, limiter=self._limiter)
             except OSError as error:
                 if fault_of(error) is not Fault.SPACE or not self._upkeep.may_make_room:
                     raise
                 await self._upkeep.delete_discarded()
-                await trio.to_thread.run_sync(write, limiter=self._limiter)
+                self.stated = await trio.to_thread.run_sync(write, limiter=self._limiter)
         except OSError as error:
             raise StorageError(f"cannot write checkpoints in {self._path}: {error}") from error
-        self.stated = found
-
-
-class Line(NamedTuple):
-    """A node's entry for a partition that it no longer has, or has just begun to have."""
-
-    topic_id: str
-    turn: Turn
-    point: int
-    start: int = 0
-    cleaned: int = 0
 
 
 class NodeStatements(Statements):
@@ -186,7 +199,7 @@ class NodeStatements(Statements):
         assert self._all_stated is not None
         number = self._all_stated.next_turn(key)
         for own in (self._left.get(key), self._held.get(key)):  # it may not be on disk
-            number = max(number, own.turn.number + 1 if own is not None else 0)
+            number = max(number, own.turn.number + 1 if own is not None and own.turn is not None else 0)
         self._held[key] = Line(encode_uuid(vnode.topic_id), Turn(number, False), vnode.recovery_point)
 
     def begun(self, keys: Iterable[TopicPartition]) -> None:
@@ -204,7 +217,7 @@ class NodeStatements(Statements):
     def leave(self, key: TopicPartition, vnode: LocalVnode, *, closed: bool) -> None:
         """Note that the node no longer has the partition. If the turn is not `closed`, the next node recovers it."""
         held = self._held.pop(key, None)
-        if held is None:
+        if held is None or held.turn is None:
             return
         point = vnode.recovery_point if closed else self._point_of(key, held)
         turn = Turn(held.turn.number, closed)
@@ -220,27 +233,16 @@ class NodeStatements(Statements):
         Raises `StorageError`.
         """
         async with self._lock:
-            found = dataclasses.replace(
-                self.stated,
-                points=dict(self.stated.points),
-                starts=dict(self.stated.starts),
-                ids=dict(self.stated.ids or {}),
-                cleaned=dict(self.stated.cleaned),
-                turns=dict(self.stated.turns),
-            )
-            assert found.ids is not None
-            for key, turn in self.stated.turns.items():
+            lines: Lines = {}
+            async for key, turn in in_pieces(self.stated.turns.items()):
                 if key not in self._held or self._held[key].turn != turn:
-                    self._drop(found, key)
+                    lines[key] = None
             for key, vnode in self._arriving.items():
-                found.ids[key], found.points[key] = self._held[key].topic_id, vnode.recovery_point
-                if start := vnode.checkpointed_start:
-                    found.starts[key] = start
-                if cleaned := vnode.cleaned_to:
-                    found.cleaned[key] = cleaned
-            self._add(found)
-            if found != self.stated:
-                await self._put(found, [])
+                held = self._held[key]
+                point, start, cleaned = vnode.recovery_point, vnode.checkpointed_start, vnode.cleaned_to
+                lines[key] = Line(held.topic_id, held.turn, point, start, cleaned)
+            self._finish(lines)
+            await self._put(lines, [])
 
     async def forget_deleted(self) -> None:
         """Drop the entries of partitions that were given away and have no folder now."""
@@ -256,11 +258,11 @@ class NodeStatements(Statements):
     def _sources(self, vnodes: Vnodes) -> list[Vnodes]:
         return [vnodes, self._arriving]
 
-    def _topic_id(self, key: TopicPartition, vnode: LocalVnode) -> str:
+    def _whose(self, key: TopicPartition, vnode: LocalVnode) -> tuple[str, Turn | None]:
         held = self._held.get(key)
-        return held.topic_id if held is not None else super()._topic_id(key, vnode)
+        return (held.topic_id, held.turn) if held is not None else super()._whose(key, vnode)
 
-    def _before(self, key: TopicPartition, topic_id: str) -> int:
+    def _before(self, key: TopicPartition, topic_id: str, stated: Line | None) -> int:
         held = self._held.get(key)
         return 0 if held is None else self._point_of(key, held)
 
@@ -268,34 +270,29 @@ class NodeStatements(Statements):
         """The recovery point written in this turn."""
         return self.stated.points.get(key, 0) if self.stated.turns.get(key) == held.turn else held.point
 
-    def _add(self, found: Checkpoints) -> None:
-        assert found.ids is not None
-        for key in list(found.ids):
-            if key in self._held:
-                found.turns[key] = self._held[key].turn
-            else:  # left or deleted meanwhile
-                self._drop(found, key)
-        for key, line in self._left.items():
-            if key in self._held:
-                continue
-            found.ids[key], found.turns[key], found.points[key] = line.topic_id, line.turn, line.point
-            if line.start:
-                found.starts[key] = line.start
-            if line.cleaned:
-                found.cleaned[key] = line.cleaned
-
-    @staticmethod
-    def _drop(found: Checkpoints, key: TopicPartition) -> None:
-        for each in (found.points, found.starts, found.cleaned, found.turns, found.ids or {}):
-            each.pop(key, None)
+    def _finish(self, lines: Lines) -> None:
+        for key, line in lines.items():
+            held = self._held.get(key)
+            if line is not None:  # else it is left or deleted
+                lines[key] = None if held is None else line._replace(turn=held.turn)
+        lines |= {key: line for key, line in self._left.items() if key not in self._held}
+        for key in [key for key, line in lines.items() if line == self.stated.line(key)]:
+            del lines[key]
 
 
 async def _all(*sources: Vnodes) -> AsyncIterator[tuple[TopicPartition, LocalVnode]]:
     """Every partition. Other tasks run in between; partitions that they delete are left out."""
+    async for key in in_pieces([key for vnodes in sources for key in vnodes]):
+        vnode = next((vnodes[key] for vnodes in sources if key in vnodes), None)
+        if vnode is not None:
+            yield key, vnode
+
+
+async def in_pieces(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items. Other tasks run in between; they must not change the collection."""
     until = time.perf_counter() + HOLD_SECONDS
-    for key, vnode in [item for vnodes in sources for item in vnodes.items()]:
+    for item in items:
         if time.perf_counter() > until:
             await trio.lowlevel.checkpoint()
             until = time.perf_counter() + HOLD_SECONDS
-        if any(vnodes.get(key) is vnode for vnodes in sources):
-            yield key, vnode
+        yield item

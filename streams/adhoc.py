@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -27,7 +28,7 @@ from barnabas.streams.query.functions import no_function
 from barnabas.streams.query.literals import Literals
 from barnabas.streams.query.parts import PARTS
 from barnabas.streams.query.reading import reader_options
-from barnabas.streams.query.session import start_session
+from barnabas.streams.query.session import end_session, jvm_has_ended, running_tasks, start_session
 from barnabas.streams.query.source_rows import arrow_schema, value_columns
 from barnabas.streams.schema import infer_json
 from barnabas.streams.source.options import parse
@@ -38,6 +39,8 @@ from barnabas.wire.streams.tokens import problem
 
 #: Topics up to this size, on disk and uncompressed, are read here. At four times as much, both ways take equally long.
 SMALL_BYTES = 16 << 20
+#: How long the tasks of an interrupted statement may go on before Spark is ended, and how often they are counted.
+_TASKS_SECONDS, _LOOK_SECONDS = 1.0, 0.05
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -49,6 +52,8 @@ class AdHoc:
         self._server, self._data_dir, self._master = server, data_dir, master
         self._spark: SparkSession | None = None
         self._views: set[str] = set()
+        #: Tasks of an interrupted statement may still run.
+        self._may_go_on = False
 
     def select(self, query: str, limit: int | None) -> pa.Table:
         """At most `limit` rows of a query, or all. Progress is shown on stderr.
@@ -62,7 +67,7 @@ class AdHoc:
                 log_dir = log_dir_of(cluster, self._server, self._data_dir)
                 captured = stack.enter_context(spark_output_captured(sys.stderr))
                 stack.enter_context(shown(captured.terminal, steps.told))
-                spark = self._started(captured)
+                spark = self._started(captured, steps)
                 steps.enter("looking at the query")
                 found = self._analysed(spark, cluster, log_dir, query)
                 Literals(spark).check_plan(analysed_plan(found))
@@ -73,24 +78,32 @@ class AdHoc:
         except KeyboardInterrupt:
             self._end_jobs()
             raise
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, ConnectionError) as error:
             if _was_interrupted(error):
                 self._end_jobs()
                 raise KeyboardInterrupt from None
             if isinstance(error, PySparkException):
                 raise ClientError(_in_our_words(error, query)) from None
-            if not isinstance(error, Py4JNetworkError):
+            if not isinstance(error, Py4JNetworkError | ConnectionError) and not jvm_has_ended():
                 raise ClientError(in_one_line(error)) from None
-            self._forget()
-            raise ClientError("Spark's JVM has ended: start barnabas sql again") from None
+            self._end_spark()
+            raise ClientError("Spark's JVM has ended: run the statement again, which starts another") from None
 
-    def _forget(self) -> None:
-        """Give up the session. Spark ends with this process, or with the other code in it that started Spark."""
-        self._spark = None
+    def _end_spark(self) -> None:
+        """End Spark, unless spark-submit has started it. The next statement starts it again."""
+        if self._spark is not None:
+            end_session(self._spark)
+        self._spark, self._may_go_on = None, False
         self._views.clear()
 
-    def _started(self, captured: CapturedOutput) -> SparkSession:
+    def _started(self, captured: CapturedOutput, steps: _Steps) -> SparkSession:
+        if self._may_go_on:
+            steps.enter("waiting for the tasks of the interrupted statement")
+            if not self._tasks_have_ended():
+                self._end_spark()
+            self._may_go_on = False
         if self._spark is None:
+            steps.enter("starting Spark")
             try:
                 self._spark = start_session("barnabas sql", self._master, java_options=options(brief=True))
             except FatalError as error:
@@ -98,12 +111,26 @@ class AdHoc:
         return self._spark
 
     def _end_jobs(self) -> None:
-        """An interrupted job must not continue during the next statement."""
+        """Cancel the jobs of an interrupted statement. A task in a tight loop does not notice that."""
         if self._spark is not None:
+            self._may_go_on = True
             try:
                 self._spark.sparkContext.cancelAllJobs()
             except Exception:
-                self._forget()
+                self._end_spark()
+
+    def _tasks_have_ended(self) -> bool:
+        """Whether the tasks of an interrupted statement end soon. They take the cores of the next one."""
+        assert self._spark is not None
+        until = time.monotonic() + _TASKS_SECONDS
+        try:
+            while running_tasks(self._spark):
+                if time.monotonic() > until:
+                    return False
+                time.sleep(_LOOK_SECONDS)
+        except Py4JError:  # Spark has ended
+            return False
+        return True
 
     def _analysed(self, spark: SparkSession, cluster: Cluster, log_dir: LogDir, query: str) -> DataFrame:
         """The query, with a view for each topic that Spark asks for, wherever in the query it occurs."""

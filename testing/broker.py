@@ -1,38 +1,31 @@
-"""A broker process for one test: it can be started, killed and restarted, and can have faults on request.
+"""A broker for one test: it can be started, killed and restarted, and can have faults on request.
 
-The process ends with the test process, however that ends: it reads commands from standard input, and exits when that
-closes. Its data is removed at the end, unless the test chose the directory.
+It is a process, or several that are the nodes of one broker. They end with the test process, however that ends: they
+read commands from standard input, and exit when that closes. Their data is removed at the end, unless the test chose
+the directory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.admin import create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import check
+from barnabas.testing.process import BrokerError, Process
+
+if TYPE_CHECKING:
+    from barnabas.storage.claim import Claim
 
 T = TypeVar("T")
-HOST = "127.0.0.1"
-#: A start takes a third of a second. This timeout is for a busy machine.
-START_SECONDS = 60.0
-_READY, _SET = "barnabas is ready on ", "faults set"
-_LAST_LINES = 40
-
-
-class BrokerError(Exception):
-    """The broker did not start, or has ended. The message has the last lines of its log."""
+__all__ = ["Broker", "BrokerError"]
 
 
 class Broker:
@@ -42,6 +35,10 @@ class Broker:
     `Broker({"log.segment.bytes": 1 << 20})`. `data_dir` is a directory for data that stays; without it, the data is in
     a temporary folder and removed with the broker.
 
+    `Broker(processes=3)` is one broker of three nodes, as `barnabas serve --processes 3`, but nothing restarts a node:
+    the test decides. Where a method takes a `node`, that is its id (1 for the first); without it, the method is for
+    all nodes.
+
     `async with Broker() as broker` does the same under trio and asyncio, without blocking the event loop.
     """
 
@@ -49,9 +46,12 @@ class Broker:
         self,
         properties: Mapping[str, object] | None = None,
         *,
+        processes: int = 1,
         data_dir: str | os.PathLike[str] | None = None,
         **more: object,
     ) -> None:
+        if processes < 1:
+            raise ValueError(f"processes={processes}: a broker has at least one")
         named = {name.replace("_", "."): value for name, value in more.items()}
         self._properties = {name: _text(value) for name, value in {**(properties or {}), **named}.items()}
         self._temporary = None
@@ -60,33 +60,51 @@ class Broker:
             data_dir = self._temporary.name
         self.data_dir = Path(data_dir)
         self._log: list[str] = []
-        self._port = 0
-        self._process: subprocess.Popen[str] | None = None
-        self._changed = threading.Condition()
-        self._is_ready, self._faults_set = False, 0
-        self._asking = threading.Lock()  # for faults: each caller waits for its own answer
+        self._first = _id_of(self._properties)
+        self._processes = {
+            node: Process(
+                "the broker" if processes == 1 else f"node {node}", partial(self._words, node, processes), self._log
+            )
+            for node in range(self._first, self._first + processes)
+        }
+        self._claim: Claim | None = None
+
+    def _words(self, node: int, count: int, address: str) -> Sequence[str]:
+        kind = "kept" if self._temporary is None else "temporary"
+        settings = self._properties if count == 1 else {**self._properties, "node.id": str(node)}
+        places = (kind, str(self.data_dir), address, f"{self._first}+{count}")
+        return [*places, *(f"{key}={value}" for key, value in settings.items())]
 
     # --- for clients --------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT for any client. The port stays the same after a restart."""
-        return f"{HOST}:{self._port}"
+        """HOST:PORT of each node, for any client. The ports stay the same after a restart."""
+        return ",".join(process.address for process in self._processes.values())
 
     @property
     def port(self) -> int:
-        """The port; 0 before the first start."""
-        return self._port
+        """The port of the first node; 0 before the first start."""
+        return self._processes[self._first].port
+
+    @property
+    def nodes(self) -> list[int]:
+        """The ids of the nodes. The first is the controller."""
+        return list(self._processes)
+
+    def address(self, node: int) -> str:
+        """HOST:PORT of one node."""
+        return self._of(node)[0].address
 
     @property
     def log(self) -> str:
-        """The broker's log so far, from all of its starts."""
+        """The broker's log so far, from all of its nodes and starts."""
         return "".join(self._log)
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is running."""
-        return self._process is not None and self._process.poll() is None
+        """Whether all of its processes are running."""
+        return all(process.is_running for process in self._processes.values())
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
         """Create a topic. Raises ClientError if that fails."""
@@ -97,51 +115,40 @@ class Broker:
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, node: int | None = None) -> None:
         """Start, and return when clients can connect. Raises BrokerError if it ends instead."""
-        if self.is_running:
+        starting = [process for process in self._of(node) if not process.is_running]
+        if not starting:
             return
-        self._is_ready = False
-        words = [f"{key}={value}" for key, value in self._properties.items()]
-        kind, address = "kept" if self._temporary is None else "temporary", f"{HOST}:{self._port}"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "barnabas.testing.served", kind, str(self.data_dir), address, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-        for stream in (self._process.stdout, self._process.stderr):
-            assert stream is not None
-            threading.Thread(target=self._listen, args=(self._process, stream), daemon=True).start()
+        if not any(process.is_running for process in self._processes.values()):
+            self._take_data_dir()
         try:
-            self._wait(lambda: self._is_ready, "start")
+            for process in starting:
+                process.begin()
+            for process in starting:
+                process.wait_until_ready()
         except BrokerError:
-            self.kill()
+            for process in starting:
+                process.kill()
             raise
 
-    def stop(self) -> None:
-        """Stop cleanly. If that takes over a minute, the broker is killed and BrokerError is raised."""
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(START_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise BrokerError(self._told("the broker did not stop")) from None
+    def stop(self, node: int | None = None) -> None:
+        """Stop cleanly, the controller last. If a node needs over a minute, it is killed and BrokerError is raised."""
+        for process in reversed(self._of(node)):
+            process.stop()
+        if self._claim is not None and not any(process.is_running for process in self._processes.values()):
+            self._claim.fold()
+            self._leave_data_dir()
 
-    def kill(self) -> None:
-        """Crash the broker with SIGKILL. `start` restarts it with the same port and data."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+    def kill(self, node: int | None = None) -> None:
+        """Crash the broker or one node with SIGKILL. `start` restarts it with the same port and data."""
+        for process in self._of(node):
+            process.kill()
 
     def close(self) -> None:
         """End the broker, and remove its data if that is temporary."""
         self.kill()
+        self._leave_data_dir()
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -162,78 +169,89 @@ class Broker:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def slow_disk(self, seconds: float) -> Iterator[None]:
-        """Inside this context, each file sync takes this much longer, as on a busy or worn disk."""
-        self._set(disk_seconds=seconds)
+    def hanging(self, node: int | None = None) -> Iterator[None]:
+        """Inside this context, nothing of the broker runs (SIGSTOP): it accepts connections and answers nobody."""
+        processes = self._of(node)
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            self._set(disk_seconds=0)
+            for process in processes:
+                process.send_signal(signal.SIGCONT)
 
     @contextlib.contextmanager
-    def frozen_disk(self) -> Iterator[None]:
-        """Inside this context, no file sync completes, so nothing new is acknowledged. Afterwards they complete."""
-        self._set(disk_seconds=None)
+    def slow_disk(self, seconds: float, node: int | None = None) -> Iterator[None]:
+        """Inside this context, each file sync takes this much longer, as on a busy or worn disk."""
+        self._set(node, disk_seconds=seconds)
         try:
             yield
         finally:
-            self._set(disk_seconds=0)
+            self._set(node, disk_seconds=0)
 
-    def lose_answers(self, api: str = "Produce", count: int = 1) -> None:
+    @contextlib.contextmanager
+    def frozen_disk(self, node: int | None = None) -> Iterator[None]:
+        """Inside this context, no file sync completes, so nothing new is acknowledged. Afterwards they complete."""
+        self._set(node, disk_seconds=None)
+        try:
+            yield
+        finally:
+            self._set(node, disk_seconds=0)
+
+    def lose_answers(self, api: str = "Produce", count: int = 1, node: int | None = None) -> None:
         """Carry out the next requests of an API (`Produce`, `Fetch`, `OffsetCommit`, ...), but close the connection.
 
-        The client gets no answer, and must find out by itself what happened.
+        The client gets no answer, and must find out by itself what happened. With several nodes and no `node`, each of
+        them loses `count` answers.
         """
-        self._set(lose=[api, count])
+        self._set(node, lose=[api, count])
 
-    # --- the process --------------------------------------------------------------------------------------------------
+    # --- the processes ------------------------------------------------------------------------------------------------
 
-    def _set(self, **faults: Any) -> None:
-        with self._asking:
-            self._ask(faults)
+    def _of(self, node: int | None) -> list[Process]:
+        if node is None:
+            return list(self._processes.values())
+        if node not in self._processes:
+            raise ValueError(f"node={node}: the nodes are {', '.join(map(str, self._processes))}")
+        return [self._processes[node]]
 
-    def _ask(self, faults: Mapping[str, Any]) -> None:
-        process, wanted = self._process, self._faults_set + 1
-        if process is None or process.stdin is None or process.poll() is not None:
-            if process is not None and faults == {"disk_seconds": 0}:
-                return  # it has crashed meanwhile, which ended the faults too
-            raise BrokerError(self._told("the broker is not running"))
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(faults) + "\n")
-            process.stdin.flush()
-        self._wait(lambda: self._faults_set >= wanted, "take the faults")
+    def _set(self, node: int | None, **faults: Any) -> None:
+        for process in self._of(node):
+            process.set_faults(faults)
 
-    def _listen(self, process: subprocess.Popen[str], stream: IO[str]) -> None:
-        with stream:
-            for line in stream:
-                with self._changed:
-                    if line.startswith(_READY):
-                        self._port = int(line.removeprefix(_READY).split(",")[0].rpartition(":")[2])
-                        self._is_ready = True
-                    if line.startswith(_SET):
-                        self._faults_set += 1
-                    else:
-                        self._log.append(line)
-                    self._changed.notify_all()
-        if stream is process.stdout:
-            process.wait()
-        with self._changed:
-            self._changed.notify_all()
+    def _take_data_dir(self) -> None:
+        """Prepare the directory for several nodes, as their supervisor does. Raises BrokerError."""
+        if len(self._processes) == 1:
+            return
+        from barnabas.broker.between.secret import make_secret
+        from barnabas.broker.jobs.driver_secret import DriverSecret
+        from barnabas.storage.claim import Claim
+        from barnabas.storage.errors import StorageError
+        from barnabas.storage.io import Io
 
-    def _wait(self, done: Callable[[], bool], what: str) -> None:
-        process = self._process
-        assert process is not None
-        until = time.monotonic() + START_SECONDS
-        with self._changed:
-            while not done():
-                left = until - time.monotonic()
-                if left <= 0 or process.poll() is not None:
-                    raise BrokerError(self._told(f"the broker did not {what}"))
-                self._changed.wait(left)
+        self._leave_data_dir()
+        cluster_id = self._properties.get("cluster.id")
+        try:
+            self._claim = Claim.take(
+                Io(), str(self.data_dir), node_id=self._first, cluster_id=cluster_id, for_nodes=True
+            )
+            make_secret(self.data_dir)
+            DriverSecret(self.data_dir)
+        except (StorageError, OSError) as error:
+            raise BrokerError(f"the broker did not start: {error}") from error
 
-    def _told(self, what: str) -> str:
-        last = "".join(self._log[-_LAST_LINES:]).rstrip()
-        return f"{what}; the last lines of its log:\n{last}" if last else what
+    def _leave_data_dir(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+
+def _id_of(properties: Mapping[str, str]) -> int:
+    """The id of the (first) node. Raises ValueError."""
+    found = properties.get("node.id", properties.get("broker.id", "1"))
+    if not found.isdecimal():
+        raise ValueError(f"node.id={found}: expected a whole number, at least 0")
+    return int(found)
 
 
 def _text(value: object) -> str:

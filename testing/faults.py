@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.parts import Parts
-from barnabas.broker.registry import Context, Endpoint, Handlers
+from barnabas.broker.registry import Around, Context, Endpoint, Handlers
 from barnabas.storage.io import Io
 from barnabas.wire.types import Message, SizedChunk
 
@@ -77,6 +77,8 @@ class Losing(Endpoint):
         return self._inner.encode(response, context)
 
 
-def losing(lost: Lost, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint) -> Handlers:
+def losing(
+    lost: Lost, parts: Parts, endpoint: Callable[..., Endpoint] = Endpoint, around: Around | None = None
+) -> Handlers:
     """The broker's handlers, which lose some of their answers."""
-    return Handlers(parts, endpoint=lambda *args, **options: Losing(endpoint(*args, **options), lost))
+    return Handlers(parts, endpoint=lambda *args, **options: Losing(endpoint(*args, **options), lost), around=around)

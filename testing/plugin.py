@@ -5,7 +5,8 @@
         producer.send(barnabas_topic, b"hello")
 
 If a test that used the broker fails, its report shows what the broker has logged since the test began. For other
-properties of the broker, override `barnabas_properties` (a session-scoped fixture that returns a mapping).
+properties of the broker, override `barnabas_properties` (a session-scoped fixture that returns a mapping), for several
+nodes `barnabas_processes` (a session-scoped fixture that returns their number).
 """
 
 from __future__ import annotations
@@ -32,11 +33,19 @@ def barnabas_properties() -> Mapping[str, object]:
 
 
 @pytest.fixture(scope="session")
-def barnabas_broker(barnabas_properties: Mapping[str, object], pytestconfig: pytest.Config) -> Iterator[Broker]:
+def barnabas_processes() -> int:
+    """How many nodes the broker has."""
+    return 1
+
+
+@pytest.fixture(scope="session")
+def barnabas_broker(
+    barnabas_properties: Mapping[str, object], barnabas_processes: int, pytestconfig: pytest.Config
+) -> Iterator[Broker]:
     """A broker for the whole session (one for each worker with pytest-xdist)."""
     from barnabas.testing import Broker
 
-    with Broker(barnabas_properties) as broker:
+    with Broker(barnabas_properties, processes=barnabas_processes) as broker:
         pytestconfig.stash[_running] = broker
         yield broker
 

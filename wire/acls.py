@@ -13,6 +13,8 @@ from typing import NamedTuple
 CLUSTER_NAME = "kafka-cluster"
 #: Stands for every resource, and for every host.
 WILDCARD = "*"
+#: A value that its sender does not know.
+UNKNOWN = 0
 #: In a filter: matches everything.
 ANY = 1
 

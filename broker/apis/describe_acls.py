@@ -10,7 +10,7 @@ from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.net.large import LargeResponse
 from barnabas.broker.net.order import METADATA
 from barnabas.broker.registry import Context, api
-from barnabas.broker.security.acls import check_filter
+from barnabas.broker.security.acls import check_question
 from barnabas.broker.security.authorizer import NO_AUTHORIZER
 from barnabas.broker.security.operations import DESCRIBE_CLUSTER
 from barnabas.broker.workers import Yielder
@@ -39,7 +39,7 @@ async def handle(context: Context, request: DescribeAclsRequest, metadata: Metad
         context.check(DESCRIBE_CLUSTER)
         if context.connection.authorizer is None:
             raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        check_filter(wanted)
+        check_question(wanted)
     except KafkaError as error:
         return LargeResponse(DescribeAclsResponse(error_code=error.code, error_message=error.message))
     yielder = Yielder()

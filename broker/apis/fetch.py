@@ -18,7 +18,8 @@ Version 12: the epoch last fetched; if the logs diverge, the answer says from wh
 Version 13: topics by id (KIP-516); a session keeps using names or ids, as it began. Versions 14-15: for followers and
 tiered storage, which are not served. Version 16: the address of a leader elsewhere (KIP-951). Versions 17-18: as 14.
 
-Other nodes of this broker fetch the metadata log, and nothing else.
+Other nodes of this broker fetch the metadata log, and nothing else. A client that says to be a replica reads nothing,
+as no partition has a second one.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ def handle(
 ) -> FetchResponse | DelayedResponse | Awaitable[LargeResponse | Message]:
     if context.connection.principal is NODE:
         followers.fetched(context.connection, request)
+        if (first := followers.begin_with(request)) is not None:
+            return first
         partitions = followers.door
     try:
         if context.version >= 7:
@@ -331,8 +334,7 @@ class Reading:
         return self.vnodes
 
     def _vnode(self, key: TopicIdPartition) -> Vnode:
-        checked = self._checked
-        by_replica = checked is not None and self._is_by_replica()
+        checked, by_replica = self._checked, self._is_by_replica()
         if checked is not None and by_replica and not checked.may(CLUSTER_ACTION):
             raise KafkaError(READ_TOPIC.refusal)
         if self._version >= BY_ID_SINCE:
@@ -343,10 +345,13 @@ class Reading:
             name = key.topic
         if checked is not None and not by_replica:
             checked.check(READ_TOPIC, name)
-        return self._partitions.led(name, key.partition)
+        vnode = self._partitions.led(name, key.partition)
+        if by_replica and self.context.connection.principal is not NODE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition has no other replica")
+        return vnode
 
     def _is_by_replica(self) -> bool:
-        """Whether another broker asks, which may read all topics or none."""
+        """Whether the request says that it comes from another broker."""
         request, is_old = self.request, self._version < REPLICA_STATE_SINCE
         return (request.replica_id if is_old else request.replica_state.replica_id) >= 0
 

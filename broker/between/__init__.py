@@ -8,4 +8,5 @@ envelopes   a client's request for another node, and its answer (KIP-590)
 forwarding  a client's request that only the owner of the metadata may carry out (KIP-590)
 following   reads the owner's metadata log and applies it on another node
 followers   on the owner: which nodes follow the log, and how far each is
+snapshots   on the owner: the snapshots of the metadata that other nodes begin with
 """

@@ -21,9 +21,11 @@ from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
 from barnabas.broker.partitions import Partitions
 from barnabas.broker.registry import Answer, Api, Context
+from barnabas.storage.snapshots import SnapshotId
 from barnabas.storage.vnode import Vnode
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages.fetch import FetchRequest
+from barnabas.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from barnabas.wire.messages.fetch import SnapshotId as SnapshotIdOnWire
 
 if TYPE_CHECKING:
     from barnabas.broker.net.connection import Connection
@@ -69,6 +71,8 @@ class Followers:
         #: The other nodes of this broker, and a function that says whether one runs.
         self.others: Sequence[int] = ()
         self.is_running: Callable[[int], bool] = bool
+        #: Names the newest snapshot of the metadata log. May raise OSError.
+        self.newest_snapshot: Callable[[], SnapshotId | None] = lambda: None
 
     def fetched(self, connection: Connection, request: FetchRequest) -> None:
         """Note a fetch: the node has applied everything before its offset."""
@@ -81,6 +85,25 @@ class Followers:
                     self._beginning.pop(connection, None)
                     self._at[connection] = node, part.fetch_offset
         self._tell()
+
+    def begin_with(self, request: FetchRequest) -> FetchResponse | None:
+        """The answer to a node that is starting and has read nothing: the snapshot to read first, as KRaft's leaders do
+        (KIP-630). None if there is no snapshot, or for any other fetch.
+        """
+        asked = [
+            (topic.topic_id, part.partition, part.fetch_offset) for topic in request.topics for part in topic.partitions
+        ]
+        if request.replica_state.replica_epoch != BEGINS or asked != [(METADATA_TOPIC_ID, 0, 0)]:
+            return None
+        try:
+            newest = self.newest_snapshot()
+        except OSError as error:
+            self._log.error("metadata.snapshot.unreadable", reason=error)
+            return None
+        if newest is None:
+            return None
+        part = PartitionData(0, snapshot_id=SnapshotIdOnWire(*newest), records=b"")
+        return FetchResponse(responses=[FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[part])])
 
     def cleaned(self, node: int, offset: int) -> None:
         """Note that a node has nothing left of topics that were removed before an offset."""

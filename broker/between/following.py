@@ -1,17 +1,19 @@
 """The metadata on a node that does not own it: read from the owner's log, and applied as the owner applies it.
 
-    begin:   the newest snapshot -> the log up to its high watermark -> an image; no listener is notified
+    begin:   the owner's newest snapshot, in pieces -> its log up to the high watermark -> an image; no listener is
+             notified
     follow:  a fetch that waits for the next change -> what the change needs on this node -> the image and its listeners
              -> the next fetch, which tells the owner how far this node is
 
-The owner's folder is on the same disk, so the snapshot is read there. The log is fetched as Kafka's brokers fetch it.
+Snapshot and log are fetched as Kafka's brokers fetch them (KIP-595, KIP-630).
 Nothing of a damaged answer is applied: the node says so in its log once, keeps its image, and asks again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
 
 import trio
 
@@ -22,13 +24,26 @@ from barnabas.broker.between.followers import BEGINS, FOLLOWS
 from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.log import EventLog
-from barnabas.broker.metadata.image import METADATA_TOPIC_ID, MetadataImage, changes_of
+from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage, changes_of
+from barnabas.broker.metadata.records import decode_snapshot
 from barnabas.storage.errors import StorageError
-from barnabas.storage.snapshots import Snapshots
 from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import check, iter_batches
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
+from barnabas.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+    SnapshotId,
+)
+from barnabas.wire.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    PartitionSnapshot,
+    PartitionSnapshotData,
+    TopicSnapshot,
+)
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
 
@@ -69,23 +84,52 @@ class Following:
         #: Called after each new connection to the owner.
         self.on_connected: Callable[[], object] = bool
 
-    async def begin(self, snapshots: Snapshots) -> None:
-        """Read the owner's current image, and tell no listener. Raises StorageError for a damaged log."""
-        metadata = self._metadata
-        await self._connected()  # the owner's folder exists once it answers
+    async def begin(self) -> None:
+        """Read the owner's current image, and tell no listener. Raises StorageError if something of it is damaged."""
+        self.offset = 0
         while True:
-            self.offset = metadata.begin_with(snapshots)
             found = await self._fetch(BEGINS, 0)
-            if found.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:  # otherwise there is a newer snapshot
-                break
-        while True:
+            if found.snapshot_id.end_offset >= 0:
+                await self._begin_with(found.snapshot_id)
+                continue
+            if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.offset:  # there is a newer snapshot
+                self.offset = 0
+                continue
             for change in await self._changes(found):
                 for record in change.records:
-                    metadata.apply(record, change.timestamp)
+                    self._metadata.apply(record, change.timestamp)
                 self.offset = change.end
             if self.offset >= found.high_watermark:
                 return
-            found = await self._fetch(BEGINS, 0)
+
+    async def _begin_with(self, snapshot: SnapshotId) -> None:
+        """Read a snapshot of the owner; without effect if the owner has it no more. Raises StorageError."""
+        data, size = bytearray(), 1
+        while len(data) < size:
+            found = await self._fetch_snapshot(snapshot, len(data))
+            if found.error_code == ErrorCode.SNAPSHOT_NOT_FOUND:
+                return
+            piece = cast("BytesLike", found.unaligned_records or b"")
+            if found.error_code or not piece:
+                name = ErrorCode(found.error_code).name
+                raise StorageError(f"the owner of the metadata gives its snapshot up to {len(data)} only: {name}")
+            data += piece
+            size = found.size
+        try:
+            records = await trio.to_thread.run_sync(decode_snapshot, bytes(data))
+        except (KafkaError, ProtocolError) as error:
+            raise StorageError(f"the owner of the metadata sends a damaged snapshot: {error}") from error
+        self._metadata.begin_with(records)
+        self.offset = snapshot.end_offset
+
+    async def _fetch_snapshot(self, snapshot: SnapshotId, position: int) -> PartitionSnapshotData:
+        part = PartitionSnapshot(snapshot_id=snapshot, position=position)
+        request = FetchSnapshotRequest(
+            replica_id=self._membership.node_id, max_bytes=_BYTES, topics=[TopicSnapshot(METADATA_TOPIC, [part])]
+        )
+        answer = await self._ask(request)
+        found: PartitionSnapshotData = answer.topics[0].partitions[0]
+        return found
 
     async def run(self) -> None:
         """Apply changes until cancelled.
@@ -157,14 +201,16 @@ class Following:
             max_bytes=_BYTES,
             topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[part])],
         )
+        answer = await self._ask(request)
+        found: PartitionData = answer.responses[0].partitions[0]
+        return found
+
+    async def _ask(self, request: Message) -> Any:
+        """Ask the owner. While it is down, ask again and again."""
         while True:
             channel = await self._connected()
-            try:
-                answer = await channel.ask(request)
-            except Unreachable:
-                continue
-            found: PartitionData = answer.responses[0].partitions[0]
-            return found
+            with suppress(Unreachable):
+                return await channel.ask(request)
 
     async def _connected(self) -> Channel:
         """A connection to the owner. Waits while the owner is down."""

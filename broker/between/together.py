@@ -23,6 +23,7 @@ from barnabas.broker.between.membership import Membership
 from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.between.registration import Registration
 from barnabas.broker.between.secret import read_secret
+from barnabas.broker.between.snapshots import OfferedSnapshots
 from barnabas.broker.coordinators.transactions import Transactions
 from barnabas.broker.identity import Identity
 from barnabas.broker.log import EventLog
@@ -102,7 +103,10 @@ class Together:
         authentication.trust_nodes(self._secret)
         self._desk: Desk = parts.make(Desk)
         self._registration: Registration = parts.make(Registration)
-        if not self.membership.owns:
+        snapshots = parts.make(OfferedSnapshots)
+        if self.membership.owns:
+            self._followers.newest_snapshot = snapshots.newest
+        else:
             self.following = parts.make(Following)
             self._cleaning = parts.make(Cleaning)
             self.following.on_connected = self._cleaning.owner_came_back

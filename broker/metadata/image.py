@@ -12,8 +12,9 @@ the log is replayed, and then the listeners are notified of everything in the im
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from barnabas.broker.clock import Clock
@@ -176,47 +177,55 @@ class MetadataImage:
         return self._vnode
 
     def load(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
-        """Call `replay`, then `tell_all`."""
-        self.replay(vnode, snapshots, tell)
-        self.tell_all()
+        """Go through `replay`, then `tell_all`."""
+        for _ in chain(self.replay(vnode, snapshots, tell), self.tell_all()):
+            pass
 
-    def replay(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> None:
+    def replay(self, vnode: Vnode, snapshots: Snapshots | None = None, tell: Tell | None = None) -> Iterator[None]:
         """Read the newest whole snapshot, and replay the log from there on. Listeners are not notified yet.
 
-        Raises StorageError if it cannot be read or understood.
+        It yields after each record, so that the caller can let other tasks run. Raises StorageError if it cannot be
+        read or understood.
         """
         self._vnode = vnode
         try:
-            self._replay_mending(vnode, snapshots, tell)
+            yield from self._replay_mending(vnode, snapshots, tell)
         except (KafkaError, ProtocolError, KeyError) as error:
             raise StorageError(f"the metadata log in {vnode.place} is damaged: {error}") from error
 
-    def tell_all(self) -> None:
-        """Notify the listeners of everything in the image."""
-        self._tell([(None, topic) for topic in self.topics.values()], settings=True)
+    def tell_all(self) -> Iterator[None]:
+        """Notify the listeners of everything in the image. It yields after each topic, like `replay`."""
+        self._tell_settings()
+        for topic_id in list(self.by_id):
+            topic = self.by_id.get(topic_id)
+            if topic is not None:  # else it was removed meanwhile
+                self._tell_topic(None, topic)
+            yield
+        self._tell_applied()
 
-    def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell | None) -> None:
+    def _replay_mending(self, vnode: Vnode, snapshots: Snapshots | None, tell: Tell | None) -> Iterator[None]:
         """Apply snapshot and log. A damaged batch is set aside at once, as nothing can be served before."""
         with vnode.mending_on_the_spot():
             for _ in range(_MOST_REPAIRS):
                 self._clear()
-                begin = self._read_snapshot(vnode, snapshots, tell) if snapshots is not None else 0
+                begin = 0
+                if snapshots is not None:
+                    begin = yield from self._read_snapshot(vnode, snapshots, tell)
                 try:
-                    return self._replay(vnode, max(begin, vnode.log_start_offset))
+                    yield from self._replay(vnode, max(begin, vnode.log_start_offset))
+                    return
                 except StorageError:
                     if vnode.error is not None:
                         raise
         raise StorageError("it cannot be repaired")
 
-    def begin_with(self, snapshots: Snapshots, tell: Tell | None = None) -> int:
-        """Forget all, and apply the newest whole snapshot, if any; gives the offset where the log continues."""
+    def begin_with(self, records: Iterable[Message]) -> None:
+        """Forget all, and apply the records of a snapshot. Listeners are not notified."""
         self._clear()
-        snapshot, records = _newest(snapshots, tell)
         for record in records:
             self.apply(record)
-        return 0 if snapshot is None else snapshot.offset
 
-    def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> int:
+    def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> Generator[None, None, int]:
         """Apply the newest whole snapshot; gives the offset where the log continues. Raises StorageError."""
         snapshot, records = _newest(snapshots, tell)
         if snapshot is not None:
@@ -227,12 +236,13 @@ class MetadataImage:
                 )
             for record in records:
                 self.apply(record)
+                yield
             return snapshot.offset
         if vnode.log_start_offset:
             raise StorageError(f"no snapshot in {vnode.place} says what was before offset {vnode.log_start_offset}")
         return 0
 
-    def _replay(self, vnode: Vnode, offset: int) -> None:
+    def _replay(self, vnode: Vnode, offset: int) -> Iterator[None]:
         while offset < vnode.log_end_offset:
             data = vnode.read(offset, 1 << 20, max_offset=vnode.log_end_offset).slice
             if data is None:
@@ -247,6 +257,7 @@ class MetadataImage:
                 if not header.is_control:
                     for change, timestamp in changes_of(batch):
                         self.apply(change, timestamp)
+                        yield
                 offset = header.last_offset + 1
 
     def batch_of(self, records: Sequence[Message]) -> bytes:
@@ -279,16 +290,23 @@ class MetadataImage:
                     before[topic_id] = known and known.copy()
             settings = settings or (isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER)
             self.apply(record, timestamp)
-        self._tell([(was, self.by_id.get(topic_id)) for topic_id, was in before.items()], settings=settings)
-
-    def _tell(self, topics: Sequence[tuple[TopicImage | None, TopicImage | None]], *, settings: bool) -> None:
         if settings:
-            for listener in self.listeners:
-                listener.settings_changed()
-        for before, after in topics:
-            if before is not None or after is not None:
-                for listener in self.listeners:
-                    listener.topic_changed(before, after)
+            self._tell_settings()
+        for topic_id, was in before.items():
+            after = self.by_id.get(topic_id)
+            if was is not None or after is not None:
+                self._tell_topic(was, after)
+        self._tell_applied()
+
+    def _tell_settings(self) -> None:
+        for listener in self.listeners:
+            listener.settings_changed()
+
+    def _tell_topic(self, before: TopicImage | None, after: TopicImage | None) -> None:
+        for listener in self.listeners:
+            listener.topic_changed(before, after)
+
+    def _tell_applied(self) -> None:
         for listener in self.listeners:
             listener.change_applied()
 

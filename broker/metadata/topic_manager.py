@@ -39,6 +39,8 @@ MAX_PARTITIONS = 100_000
 RECORDS_AT_ONCE = 500
 # The pause before partitions that the disk has refused are tried again.
 _MISSING_SECONDS = 5.0
+# The most log settings that are remembered. Most topics have the same ones.
+_LOG_CONFIGS = 1000
 # How long a partition that leaves this node may take for the last flush that producers wait for.
 _LAST_FLUSH_SECONDS = 1.0
 # Topics of coordinators: the prefix of their configuration keys, and the compression of their records, as in Kafka.
@@ -91,6 +93,7 @@ class TopicManager(Listener):
         self.unremoved: set[bytes] = set()
         #: Names of removed topics whose folders are being removed. The event is set when that is done.
         self._leaving: dict[str, trio.Event] = {}
+        self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
         self.changes = trio.Lock()
         self._has_missing = trio.Event()
         #: With several nodes: waits until no other node has anything of a removed topic, and then makes the call.
@@ -193,9 +196,7 @@ class TopicManager(Listener):
     async def _take(self, partitions: list[TopicPartition]) -> None:
         """Open partitions that this node leads from now on. What the disk refuses is tried again."""
         try:
-            await self.data_dir.take(
-                partitions, lambda topic: self.config.log_config(self.metadata.topics[topic].configs)
-            )
+            await self.data_dir.take(partitions, self.log_config_of)
             for name, index in partitions:
                 await self.make_vnodes(_led_here(self.metadata, name, index), range(index, index + 1))
         except KafkaError as error:
@@ -240,7 +241,22 @@ class TopicManager(Listener):
                     given.append(at)
         return taken, given
 
+    def log_config_of(self, name: str) -> LogConfig:
+        """The log settings of a topic in the image. Topics with equal settings share one object."""
+        topic = self.metadata.topics.get(name)
+        return self._log_config({} if topic is None else topic.configs)
+
+    def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
+        own = frozenset(configs.items())
+        found = self._log_configs.get(own)
+        if found is None:
+            if len(self._log_configs) >= _LOG_CONFIGS:
+                self._log_configs.clear()
+            found = self._log_configs[own] = self.config.log_config(configs)
+        return found
+
     def settings_changed(self) -> None:
+        self._log_configs.clear()
         self._unsettled.update(dict.fromkeys(self.metadata.by_id))
 
     def topic_changed(self, before: TopicImage | None, after: TopicImage | None) -> None:
@@ -255,17 +271,13 @@ class TopicManager(Listener):
             topic = self.metadata.by_id.get(topic_id)
             if topic is None:
                 continue
-            config = self.config.log_config(topic.configs)
-            alike: LogConfig | None = None  # settings of vnodes that equal the new ones
+            config = self._log_config(topic.configs)
             for index, leader in list(topic.partitions.items()):
                 vnode = self.data_dir.vnodes.get((topic.name, index))
                 if vnode is not None:
                     vnode.leader_epoch = leader.epoch
-                    if vnode.config is not alike:
-                        if vnode.config == config:
-                            alike = vnode.config
-                        else:
-                            vnode.config = config
+                    if vnode.config is not config and vnode.config != config:
+                        vnode.config = config
                 await yielder()
 
     async def finalize_features(self) -> None:
@@ -435,7 +447,7 @@ class TopicManager(Listener):
 
         There are such partitions after a topic became a query topic, or after an unfinished change. Raises KafkaError.
         """
-        config = self.config.log_config(topic.configs)
+        config = self._log_config(topic.configs)
         yielder = Yielder()  # a large topic must not delay other tasks
         for index in indexes:
             if topic.partitions[index].node != self.metadata.node_id:
@@ -449,11 +461,27 @@ class TopicManager(Listener):
                 await yielder()
 
     async def reconcile(self) -> None:
-        """After a start: bring the directories in line with the metadata log, and add topics of copied folders."""
+        """After a start: bring the directories in line with the metadata log, and add topics of copied folders.
+
+        Other nodes may ask for changes by then; these wait.
+        """
+        async with self.changes:
+            await self._delete_strays()
+            await self._adopt()
+            await self._make_all_vnodes()
+
+    async def _vnodes(self) -> AsyncIterator[tuple[TopicPartition, Vnode]]:
+        """All partitions except the metadata log that say which topic they belong to. Other tasks run in between."""
+        yielder = Yielder()
+        for key in list(self.data_dir.vnodes):
+            await yielder()
+            vnode = self.data_dir.vnodes.get(key)
+            if vnode is not None and key[0] != METADATA_TOPIC and _has_known_id(vnode):
+                yield key, vnode
+
+    async def _delete_strays(self) -> None:
         metadata = self.metadata
-        for (name, index), vnode in list(self.data_dir.vnodes.items()):
-            if name == METADATA_TOPIC or not _has_known_id(vnode):
-                continue
+        async for (name, index), vnode in self._vnodes():
             topic = metadata.by_id.get(vnode.topic_id)
             if vnode.topic_id == ZERO_UUID and name in metadata.topics and not _is_empty(vnode):
                 topic = metadata.topics[name]  # it was added without an id at an earlier start
@@ -464,20 +492,22 @@ class TopicManager(Listener):
             if is_nothing or vnode.topic_id in metadata.removed_ids or topic is not None or name in metadata.topics:
                 self.log.warning("partition.stray", topic=name, partition=index, action="deleted")
                 self.data_dir.delete_vnode(name, index)
-        adopted: dict[str, list[int]] = {}
-        for (name, index), vnode in self.data_dir.vnodes.items():
-            if name != METADATA_TOPIC and name not in metadata.topics and _has_known_id(vnode):
-                adopted.setdefault(name, []).append(index)
-        for name, indexes in adopted.items():
+
+    async def _adopt(self) -> None:
+        metadata = self.metadata
+        adopted: dict[str, list[TopicPartition]] = {}
+        async for key, _ in self._vnodes():
+            if key[0] not in metadata.topics:
+                adopted.setdefault(key[0], []).append(key)
+        for name, keys in adopted.items():
             # A folder from before topic ids has none. The topic gets one here, which only the metadata log has.
-            topic_id = self.data_dir.vnodes[name, indexes[0]].topic_id
+            topic_id = self.data_dir.vnodes[keys[0]].topic_id
             if topic_id == ZERO_UUID:
                 topic_id = new_topic_id()
-            here = {index: Leader(metadata.node_id, 0) for index in range(max(indexes) + 1)}
-            async with self.changes:
-                await self.commit(metadata.topic_records(TopicImage(name, topic_id, here)))
-            self.log.info("topic.adopted", topic=name, partitions=max(indexes) + 1)
-        await self.make_all_vnodes()
+            count = max(index for _, index in keys) + 1
+            here = {index: Leader(metadata.node_id, 0) for index in range(count)}
+            await self.commit(metadata.topic_records(TopicImage(name, topic_id, here)))
+            self.log.info("topic.adopted", topic=name, partitions=count)
 
     async def sweep(self) -> None:
         """Remove folders of topics that were removed while the node with the folders was down. Raises StorageError."""
@@ -492,5 +522,11 @@ class TopicManager(Listener):
 
     async def make_all_vnodes(self) -> None:
         """Create the missing partitions that are led here. Raises KafkaError."""
+        async with self.changes:
+            await self._make_all_vnodes()
+
+    async def _make_all_vnodes(self) -> None:
+        yielder = Yielder()
         for topic in list(self.metadata.topics.values()):
             await self.make_vnodes(topic, range(len(topic.partitions)))
+            await yielder()

@@ -25,6 +25,7 @@ from barnabas.broker.net.address_limits import AddressLimits
 from barnabas.broker.net.buffers import FrameBuffers, RequestMemory
 from barnabas.broker.net.connection import Connection, Shared
 from barnabas.broker.net.handshakes import Handshakes
+from barnabas.broker.net.kernel_tls import KernelTls, find_kernel_tls
 from barnabas.broker.net.listening import Bound
 from barnabas.broker.net.poller import Poller
 from barnabas.broker.net.strangers import Strangers
@@ -40,6 +41,7 @@ from barnabas.broker.security.sasl import Login
 from barnabas.broker.security.tls import TlsListeners
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import NODES, Listener
+from barnabas.broker.settings.ssl_keys import KERNEL_TLS
 from barnabas.broker.workers import Turns, Workers
 
 # Descriptors that connections never get, besides the share of the log files.
@@ -76,6 +78,7 @@ class Connections:
         self._address_limits = AddressLimits(config, log)
         self._refused: set[socket.socket] = set()  # to be closed later
         self._told: dict[str, float] = {}
+        self._kernel_tls: KernelTls | None = None
         #: Called with each connection that has ended.
         self.on_end: Callable[[Connection], None] = _nobody_asks
 
@@ -107,6 +110,8 @@ class Connections:
         self._descriptors = max(16, descriptors - RESERVED_DESCRIPTORS)
         self._nursery, self._rates = nursery, rates
         self._address_limits.read(nursery.start_soon)
+        if any(listener.protocol.is_encrypted for listener in self._config.listeners):
+            self._kernel_tls = find_kernel_tls(self._config[KERNEL_TLS], self._log)
         self._shared = Shared(
             nursery=nursery,
             poller=self.poller,
@@ -230,7 +235,8 @@ class Connections:
         client = client_of(ANONYMOUS, address[0])
         if listener.protocol.is_encrypted:
             tell = partial(self._tell_seldom, listener=listener.name, client=address[0])
-            tls = TlsTransport(sock, self._workers, client, self._tls.terms(listener.name), self.handshakes, tell)
+            terms = self._tls.terms(listener.name)
+            tls = TlsTransport(sock, self._workers, client, terms, self.handshakes, tell, self._kernel_tls)
             connection = Connection(self._shared, tls, address[0], address[1], listener, self._login(listener))
             tls.attach(connection.known_as, connection.read_soon, connection.send_soon)
         else:

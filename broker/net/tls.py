@@ -7,7 +7,8 @@ stays in our buffer, where it is counted; OpenSSL holds one record per direction
 send move many records.
 
 Log data is read from its file as the socket takes it, `GATHER_BYTES` at a time. Encrypted bytes that are not sent yet
-stay in front of the answers as `Sealed`, as a record cannot be taken back.
+stay in front of the answers as `Sealed`, as a record cannot be taken back. If the kernel has TLS, it encrypts instead
+once the handshake is done (`broker.net.kernel_tls`), and log data goes from file to socket.
 
 Until the handshake is done, a stranger has nothing but its connection. OpenSSL is called only when the first record is
 complete and it is this connection's turn (`broker.net.handshakes`). Bytes, records and time are bounded.
@@ -27,7 +28,8 @@ import trio
 
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.handshakes import SECONDS, Handshakes
-from barnabas.broker.net.transport import GATHER_BYTES, IN_MEMORY, is_cold
+from barnabas.broker.net.kernel_tls import KernelTls, KeyLog, accepts_full_records, send_close_notify
+from barnabas.broker.net.transport import GATHER_BYTES, IN_MEMORY, is_cold, send_some
 from barnabas.broker.security.principal_mapping import NoRuleFits
 from barnabas.broker.security.principals import Principal
 from barnabas.broker.security.tls import TlsTerms
@@ -92,7 +94,9 @@ class TlsTransport:
         "_held",
         "_incoming",
         "_is_ended",
+        "_is_in_kernel",
         "_is_waited_for",
+        "_kernel",
         "_known_as",
         "_looks",
         "_outgoing",
@@ -101,6 +105,7 @@ class TlsTransport:
         "_ready_since",
         "_received",
         "_records",
+        "_secret",
         "_send_soon",
         "_sock",
         "_ssl",
@@ -114,8 +119,17 @@ class TlsTransport:
     )
 
     def __init__(
-        self, sock: socket.socket, workers: Workers, client: str, terms: TlsTerms, handshakes: Handshakes, tell: Tell
+        self,
+        sock: socket.socket,
+        workers: Workers,
+        client: str,
+        terms: TlsTerms,
+        handshakes: Handshakes,
+        tell: Tell,
+        kernel: KernelTls | None = None,
     ) -> None:
+        """`kernel` encrypts what is sent after the handshake, if it can."""
+        self._kernel, self._secret, self._is_in_kernel = kernel, b"", False
         self._sock, self._workers, self.client = sock, workers, client
         self._terms, self._handshakes, self._tell = terms, handshakes, tell
         self._ssl: ssl.SSLObject | None = None
@@ -152,7 +166,10 @@ class TlsTransport:
 
     def close(self) -> None:
         self._handshakes.ended(self)
-        if self.is_open and self._ssl is not None and not self._unsent:
+        if self._is_in_kernel:
+            with contextlib.suppress(OSError):
+                send_close_notify(self._sock)
+        elif self.is_open and self._ssl is not None and not self._unsent:
             with contextlib.suppress(ssl.SSLError, OSError, Disconnected):
                 self._ssl.unwrap()  # sends close_notify, and does not wait for the answer
             with contextlib.suppress(OSError, Disconnected):
@@ -209,6 +226,8 @@ class TlsTransport:
 
     def _go_on(self) -> None:
         if self._ssl is None:
+            if self._kernel is not None and not accepts_full_records(self._held):
+                self._kernel = None
             self._ssl = self._terms.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         held, at = self._held, 0
         try:
@@ -218,20 +237,39 @@ class TlsTransport:
                     self._turn_away(f"its handshake has more than {MAX_HANDSHAKE_RECORDS} records")
                 self._incoming.write(held[at : at + size])
                 at += size
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    self._ssl.do_handshake()
-                    self.is_open = True
+                self.is_open = self._do_handshake(self._ssl)
             self._held = memoryview(bytes(held[at:]))
             if self.is_open:
                 self._known_as(self._terms.principal(self._ssl.getpeercert(binary_form=True)))
         except ssl.SSLError as error:
-            with contextlib.suppress(OSError, Disconnected):
-                self._flush()  # the alert that says why
+            self._send_alert()
             self._turn_away(_reason(error))
+        except OSError as error:  # there is no memory for a line of the key log
+            self._turn_away(str(error))
         except (NoRuleFits, DerError) as error:
             self.is_open = False
             self._turn_away(f"its certificate gives it no name: {error}")
         self._flush_or_wait()
+        if self._secret and self.is_open:
+            self._hand_over(self._ssl)
+
+    def _do_handshake(self, tls: ssl.SSLObject) -> bool:
+        """Let OpenSSL take a step of the handshake; whether it was the last. Raises ssl.SSLError."""
+        logged = contextlib.nullcontext() if self._kernel is None or self._secret else KeyLog(self._terms.context)
+        is_done = False
+        with logged as log, contextlib.suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+            is_done = True
+        if log is not None and log.secret:
+            self._secret = log.secret
+        return is_done
+
+    def _hand_over(self, tls: ssl.SSLObject) -> None:
+        """Let the kernel encrypt from now on, if it can."""
+        cipher = tls.cipher()
+        if self._kernel is not None and cipher is not None and not self._unsent:
+            self._is_in_kernel = self._kernel.take_over(self._sock, cipher[0], self._secret)
+        self._secret = b""
 
     def _turn_away(self, reason: str) -> None:
         """Report the reason, and end the connection."""
@@ -328,9 +366,10 @@ class TlsTransport:
                 incoming.write(data[at:end])
                 at = end
                 taken += count
+            if self._is_in_kernel and not self._is_ended:
+                self._check_keys(tls)
         except ssl.SSLError as error:
-            with contextlib.suppress(OSError, Disconnected):
-                self._flush()  # the alert that says why
+            self._send_alert()
             raise Disconnected(f"TLS: {_reason(error)}") from None
         self._held = data[at:]
         if at:
@@ -338,14 +377,26 @@ class TlsTransport:
         self.has_more = bool(
             self._is_ended or incoming.pending or tls.pending() or (self._held and self._record_size(self._held, 0))
         )
-        if self._outgoing.pending:
+        if self._outgoing.pending and not self._is_in_kernel:
             self._flush_or_wait()
         return got
+
+    def _check_keys(self, tls: ssl.SSLObject) -> None:
+        """End the connection if the client has asked for new keys of this side, which the kernel cannot change.
+
+        OpenSSL answers a KeyUpdate before the next data that it encrypts, even if there is none.
+        """
+        tls.write(b"")
+        if self._outgoing.pending:
+            raise Disconnected("the client asks for new keys (KeyUpdate), and the kernel cannot change them")
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def send(self, chunks: list[SizedChunk]) -> list[SizedChunk]:
         i = 1 if chunks and isinstance(chunks[0], Sealed) else 0
+        if self._is_in_kernel:
+            now, later = _cut(chunks[i:], MOST_SENT)
+            return [*send_some(self._sock, now), *later]
         sent = 0
         while True:
             if not self._flush():
@@ -370,6 +421,12 @@ class TlsTransport:
                 self._unsent.append(read())
         except ssl.SSLError as error:
             raise Disconnected(f"TLS: {_reason(error)}") from None
+
+    def _send_alert(self) -> None:
+        """Tell the client why OpenSSL has failed; only OpenSSL could, so nothing is told once the kernel encrypts."""
+        if not self._is_in_kernel:
+            with contextlib.suppress(OSError, Disconnected):
+                self._flush()
 
     def _flush(self) -> bool:
         """Send encrypted bytes without waiting; whether all are sent. Raises OSError."""
@@ -431,6 +488,19 @@ def _gather(chunks: list[SizedChunk], i: int) -> tuple[list[bytes | bytearray | 
         else:
             i += 1
     return pieces, i
+
+
+def _cut(chunks: list[SizedChunk], most: int) -> tuple[list[SizedChunk], list[SizedChunk]]:
+    """The first `most` bytes of the chunks, and the rest."""
+    for i, chunk in enumerate(chunks):
+        if len(chunk) > most:
+            if isinstance(chunk, IN_MEMORY):
+                first, rest = memoryview(chunk)[:most], memoryview(chunk)[most:]
+            else:
+                first, rest = chunk.first(most), chunk.rest(most)  # type: ignore[attr-defined]
+            return [*chunks[:i], *([first] if most else [])], [rest, *chunks[i + 1 :]]
+        most -= len(chunk)
+    return chunks, []
 
 
 def _reason(error: ssl.SSLError) -> str:

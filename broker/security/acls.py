@@ -12,7 +12,17 @@ from collections.abc import Iterator
 
 from barnabas.broker.security.acl_index import AclIndex
 from barnabas.broker.security.principals import parse_principal
-from barnabas.wire.acls import ANY, CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from barnabas.wire.acls import (
+    ANY,
+    CLUSTER_NAME,
+    UNKNOWN,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records.cluster_metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from barnabas.wire.schema import ProtocolError
@@ -51,6 +61,15 @@ def check_new(acl: Acl) -> None:
         raise _invalid(
             f"An ACL has at most {MAX_NAME} characters of resource name and principal, and {MAX_HOST} of host"
         )
+
+
+def check_question(wanted: AclFilter) -> None:
+    """Raises KafkaError for a filter with the value that stands for "unknown".
+
+    A value that this version does not know is not refused: no ACL has it.
+    """
+    if UNKNOWN in (wanted.type, wanted.pattern, wanted.operation, wanted.permission):
+        raise _invalid("The filter contains an unknown element.")
 
 
 def check_filter(wanted: AclFilter) -> None:

@@ -206,6 +206,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "BrokerRegistration": (),
     "AllocateProducerIds": (),
     "NodeMetrics": (),
+    "FetchSnapshot": (),
     "ListConfigResources": (_need(DESCRIBE_CLUSTER_CONFIGS, at=ANSWER),),
     "DescribeTopicPartitions": (
         _need(DESCRIBE_TOPIC, at=EACH_TOPIC, when="of topics that are named"),

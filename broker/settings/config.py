@@ -34,7 +34,7 @@ from barnabas.broker.settings.listeners import (
 )
 from barnabas.broker.settings.quota_keys import QUOTA_KEYS
 from barnabas.broker.settings.sasl_keys import SASL_KEYS, jaas
-from barnabas.broker.settings.ssl_keys import SSL_KEYS
+from barnabas.broker.settings.ssl_keys import KERNEL_TLS, SSL_KEYS
 from barnabas.broker.settings.unused_keys import INTERNAL, UNUSED_BROKER, UNUSED_TOPIC, one_replica
 from barnabas.client.zookeeper.layout import parse_connect
 from barnabas.groupcoord.config import GroupConfig
@@ -126,8 +126,8 @@ BROKER = _keys([
         choices=("broker", "controller")),
     ConfigKey("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on: NAME://HOST:PORT, ..."),
     ConfigKey("advertised.listeners", "list", None, "Addresses announced to clients; default: listeners."),
-    ConfigKey("controller.listener.names", "list", (), "Listeners of the controller's quorum; not opened, as the node "
-        "is its own controller."),
+    ConfigKey("controller.listener.names", "list", (), "Listeners of the controller's quorum; not opened, because "
+        "there is no quorum."),
     ConfigKey("authorizer.class.name", "string", "", "The authorizer: none, or "
         f"`{STANDARD}`, which decides by the ACLs.", check=_authorizer),
     ConfigKey("super.users", "string", "", "Principals who may do everything, as `User:admin;User:CN=ops,O=Example`: "
@@ -261,6 +261,8 @@ BROKER = _keys([
         check=_credentials),
     ConfigKey("barnabas.idle.poll.us", "int", 100, "Microseconds that the broker polls for the next request instead of "
         "sleeping, while requests come as quickly as that; 0: not at all.", minimum=0, maximum=1000),
+    ConfigKey(KERNEL_TLS, "boolean", True, "Whether the kernel encrypts what connections with TLS 1.3 send, if "
+        "it can: Linux with the module tls. See docs/security.md."),
     ConfigKey("barnabas.node.hang.ms", "int", 10_000, "With several processes: a node whose event loop has not turned "
         "for this long is killed and started again. Time in which it waits for a core does not count.", minimum=1000),
     ConfigKey("barnabas.http.listen", "string", None, "HOST:PORT, or https://HOST:PORT, of an HTTP listener for "
@@ -282,7 +284,7 @@ BROKER = _keys([
     ConfigKey("barnabas.streams.tick.timeout.ms", "int", 30_000, "A query that takes longer for a batch of records is "
         "stopped and retried with fewer records; the third time within an hour, it fails. With a local master this is "
         "the CPU time of the busiest task, on a cluster the wall-clock time.", minimum=100),
-    ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes some 50 MB of memory, and "
+    ConfigKey("barnabas.streams.max", "int", 16, "Most Spark queries of streams. Each takes about 80 MB of memory, and "
         "CPU for each batch. Streams over one source share queries.", minimum=0),
     ConfigKey("barnabas.streams.checkpoint.copies", "string", "", "Folder, or URL such as s3://BUCKET/PREFIX, to which "
         "the checkpoints of streams are copied; empty for none."),

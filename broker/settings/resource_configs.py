@@ -255,6 +255,7 @@ class ResourceConfigs(Listener):
         self._config, self._identity, self._metadata, self._topics = config, identity, metadata, topics
         self._partitions, self._queries, self._streams = partitions, queries, streams
         self._groups, self._nodes, self._log, self._tls, self._owners = groups, nodes, log, tls, owners
+        self._least_replicas = config["min.insync.replicas"]
         #: The other nodes; None if there are none.
         self.peers: Peers | None = None
 
@@ -266,8 +267,11 @@ class ResourceConfigs(Listener):
         config.set_dynamic(merged)
         self._tls.settings_changed()
         self._groups.apply_offset_stores()
-        for topic in metadata.topics.values():
-            self.topic_changed(topic, topic)
+        replicas = config["min.insync.replicas"]
+        if replicas != self._least_replicas:
+            self._least_replicas = replicas
+            for topic in metadata.topics.values():
+                self.topic_changed(topic, topic)
 
     def _own_configs(self) -> dict[str, str]:
         """The settings of this broker. For the places of offsets, the settings of the first node apply to all nodes."""

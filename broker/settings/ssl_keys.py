@@ -10,6 +10,8 @@ from typing import Any
 
 from barnabas.broker.settings.keys import ConfigError, ConfigKey
 
+#: Of the broker, not of a listener.
+KERNEL_TLS = "barnabas.ssl.kernel.tls.enable"
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 
 

@@ -48,15 +48,15 @@ def _only(name: str, kind: str, default: Any, missing: str, *, dynamic: bool = F
 def _alone(name: str) -> ConfigKey:
     def check(value: tuple[str, ...]) -> None:
         if len(value) > 1:
-            raise ConfigError(f"{name} names several controllers: this cluster has one node")
+            raise ConfigError(f"{name} names several controllers: there is no quorum of controllers")
 
-    return ConfigKey(name, "list", (), "The one node is its own controller.", used=False, check=check)
+    return ConfigKey(name, "list", (), NO_QUORUM, used=False, check=check)
 
 
 def one_replica(value: int) -> None:
-    """Raises ConfigError for a replication factor that one broker cannot provide."""
+    """Raises ConfigError for a replication factor above 1."""
     if value not in (-1, 1):
-        raise ConfigError(f"Replication factor {value} is not possible: this cluster has one broker")
+        raise ConfigError(f"Replication factor {value} is not possible: each partition has one replica")
 
 
 def _throttled(value: tuple[str, ...]) -> None:
@@ -80,7 +80,7 @@ def _refused(what: str) -> Callable[[bool], None]:
 NO_TIERS = "There is no tiered storage."
 NO_REPLICATION = "Nothing is replicated."
 NO_THREADS = "One event loop does this work."
-NO_QUORUM = "The one node is its own controller."
+NO_QUORUM = "There is no quorum of controllers: the first node owns the metadata."
 NO_REPORTERS = "Metrics come from the HTTP listener (barnabas.http.listen), not from reporters."
 LEVEL = "A batch that is compressed again gets the codec's default level."
 
@@ -199,7 +199,7 @@ UNUSED_BROKER = [
         transaction.state.log.min.isr int 1 1 .
     """),
     _only("transaction.two.phase.commit.enable", "boolean", False, "a transaction has its timeout."),
-    *_rows("Brokers do not log in to each other: there is one.", """
+    *_rows("Nodes log in to each other with a secret in the data directory.", """
         sasl.client.callback.handler.class class - - .
         sasl.login.callback.handler.class class - - .
         sasl.login.class class - - .
@@ -248,7 +248,7 @@ UNUSED_BROKER = [
     _only("cordoned.log.dirs", "list", (), "there is one data directory.", dynamic=True),
     _only("create.topic.policy.class.name", "class", None, "classes of Java cannot be run."),
     _only("early.start.listeners", "list", None, "the authorizer is ready before any listener is."),
-    _only("metadata.log.dir", "string", None, "the metadata log stands in log.dirs."),
+    _only("metadata.log.dir", "string", None, "the metadata log is in log.dirs."),
     _only("security.providers", "string", None, "classes of Java cannot be run."),
     _only("principal.builder.class", "class",
           "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

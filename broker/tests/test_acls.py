@@ -40,6 +40,7 @@ from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
 from barnabas.wire.messages.metadata import MetadataRequest
 from barnabas.wire.records.cluster_metadata import RemoveAccessControlEntryRecord
+from barnabas.wire.types import replace
 
 ON = {"authorizer_class_name": STANDARD, "super_users": "User:ANONYMOUS"}
 TOPIC, LITERAL, PREFIXED, DENY, ALLOW = 2, 3, 4, 2, 3
@@ -184,6 +185,16 @@ async def test_a_wrong_acl_does_not_stop_those_beside_it(start: Start) -> None:
         asked = [acl(), acl(""), acl(operation=1), acl("cluster", type=4), acl(principal="alice"), acl("u")]
         assert await create(client, *asked) == [0, invalid, invalid, invalid, invalid, 0]
         assert await described(client) == fields_of(acl(), acl("u"))
+
+
+@pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
+async def test_a_filter_with_a_value_of_later_versions_finds_nothing(start: Start, field: str) -> None:
+    async with start(**ON) as broker, await broker.client() as client:
+        assert await create(client, acl()) == [0]
+        later = await client.ask(replace(EVERY, **{field: 99}))
+        assert (later.error_code, later.resources) == (0, [])
+        unknown = await client.ask(replace(EVERY, **{field: 0}))
+        assert unknown.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_acls_and_their_texts_are_bounded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,14 @@ from barnabas.wire.messages.create_topics import (
 )
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from barnabas.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -75,6 +82,27 @@ async def test_a_long_poll_ends_at_its_time_and_when_the_topic_goes(start: Start
         await broker.node.topics.delete("t")
         answer = (await client.receive()).responses[0].partitions[0]
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    "replica", [{"replica_id": 1}, {"replica_state": ReplicaState(7)}], ids=["version 12", "version 16"]
+)
+async def test_a_client_that_says_to_be_a_replica_reads_nothing(start: Start, replica: dict[str, Any]) -> None:
+    version, absent = (
+        (12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if "replica_id" in replica else (16, ErrorCode.UNKNOWN_TOPIC_ID)
+    )
+    async with start() as broker, await broker.client() as client:
+        await client.create_topic("t")
+        assert (await client.produce("t", batch_of(b"v"))).error_code == 0
+        (found,) = broker.node.metadata.topics.values()
+        for name, topic_id, expected in (
+            ("t", found.topic_id, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            ("u", bytes(15) + b"u", absent),
+        ):
+            topic = FetchTopic(name, topic_id, [FetchPartition(0, partition_max_bytes=1000)])
+            answer = await client.ask(FetchRequest(session_epoch=-1, topics=[topic], **replica), version)
+            part = answer.responses[0].partitions[0]
+            assert (part.error_code, part.records) == (expected, b"")
 
 
 async def test_a_fetch_inside_a_batch_gives_the_whole_batch_whatever_its_limit(start: Start) -> None:

@@ -54,11 +54,11 @@ def test_a_default_is_read_as_it_is_shown(key: ConfigKey) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "this cluster has one node"),
-        ({"transaction.state.log.replication.factor": "3"}, "this cluster has one broker"),
+        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "there is no quorum of controllers"),
+        ({"transaction.state.log.replication.factor": "3"}, "each partition has one replica"),
         ({"max.connections.per.ip.overrides": "127.0.0.1"}, "expected HOST:COUNT"),
         ({"max.connections.per.ip.overrides": "[::1]:5,here:-1"}, "expected HOST:COUNT"),
-        ({"metadata.log.dir": "/elsewhere"}, "the metadata log stands in log.dirs"),
+        ({"metadata.log.dir": "/elsewhere"}, "the metadata log is in log.dirs"),
         ({"create.topic.policy.class.name": "a.b.C"}, "classes of Java cannot be run"),
         ({"num.io.threads": "0"}, "Invalid value 0 for num.io.threads: must be at least 1"),
         ({"log.dirs": "/a,/b"}, "must name one data directory"),

@@ -6,21 +6,31 @@ import gc
 
 import pytest
 
-from barnabas.broker import node
-from barnabas.broker.tests.conftest import Start, until
+from barnabas.broker import kept_out
+from barnabas.broker.tests.conftest import Start
 
 
-async def test_many_new_partitions_are_kept_out_of_garbage_collections(
+async def test_many_new_partitions_and_open_logs_are_kept_out_of_garbage_collections(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "FREEZE_SECONDS", 0.01)
-    monkeypatch.setattr(node, "FREEZE_EVERY", 50)
+    monkeypatch.setattr(kept_out, "EVERY", 50)
     calls: list[int] = []
-    monkeypatch.setattr(gc, "freeze", lambda: calls.append(1))
     async with start() as running, await running.client() as client:
         await client.create_topic("few", 10)
+        gc.collect(1)
+        monkeypatch.setattr(gc, "freeze", lambda: calls.append(1))
         await client.create_topic("many", 60)
-        await until(lambda: bool(calls))
-        weight = await running.node._weight()
-        assert weight >= 70
-        assert len(calls) <= weight // 50  # once for each 50
+        gc.collect(1)
+        assert calls == [1]
+        gc.collect(1)
+        gc.collect()
+        assert calls == [1]  # there are not many more
+    async with start() as running:
+        gc.collect(1)
+        before = len(calls)
+        for vnode in running.node.vnodes.values():
+            vnode.log_end_offset  # noqa: B018  the log is opened
+        gc.collect(1)
+        assert len(calls) == before + 1
+    gc.collect(1)
+    assert len(calls) == before + 1

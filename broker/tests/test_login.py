@@ -381,22 +381,22 @@ async def test_who_does_not_know_the_secret_is_not_the_driver(start: Start) -> N
 
 async def test_the_life_of_a_token(start: Start) -> None:
     clock = TestClock()
-    settings = SETTINGS | {"delegation.token.expiry.time.ms": "1000", "delegation.token.max.lifetime.ms": "5000"}
+    settings = SETTINGS | {"delegation.token.expiry.time.ms": "1000000", "delegation.token.max.lifetime.ms": "5000000"}
     async with start(more=settings, clock=clock) as broker, stranger(broker) as alice, stranger(broker) as bob:
         await log_in_plain(alice, "alice", "alice-secret")
         await log_in_plain(bob, "bob", "bob,secret")
         renewers = [CreatableRenewers("User", "bob")]
         made = await alice.ask(CreateDelegationTokenRequest(renewers=renewers, max_lifetime_ms=-1))
         assert (made.error_code, made.principal_name, made.token_requester_principal_name) == (0, "alice", "alice")
-        assert made.expiry_timestamp_ms - made.issue_timestamp_ms == 1000
-        assert made.max_timestamp_ms - made.issue_timestamp_ms == 5000
+        assert made.expiry_timestamp_ms - made.issue_timestamp_ms == 1_000_000
+        assert made.max_timestamp_ms - made.issue_timestamp_ms == 5_000_000
 
         async def log_in(secret: bytes = made.hmac) -> int:
             async with stranger(broker) as client:
                 login = ScramClient(made.token_id, base64.b64encode(secret).decode(), tokenauth="true")
                 answer = await login.log_in(client)
                 if answer.error_code == 0:
-                    assert 0 < answer.session_lifetime_ms <= 5000
+                    assert 0 < answer.session_lifetime_ms <= 5_000_000
                     assert Principal("User", "alice") in principals(broker)
                     # With a token, a client cannot create another one.
                     code = (await client.ask(CreateDelegationTokenRequest())).error_code
@@ -409,13 +409,13 @@ async def test_the_life_of_a_token(start: Start) -> None:
         assert [(t.token_id, t.hmac, t.renewers[0].principal_name) for t in seen.tokens] == [
             (made.token_id, made.hmac, "bob")
         ]
-        clock.ahead_ms = 900
-        renewed = await bob.ask(RenewDelegationTokenRequest(made.hmac, 10_000))
+        clock.ahead_ms = 900_000
+        renewed = await bob.ask(RenewDelegationTokenRequest(made.hmac, 10_000_000))
         assert renewed.error_code == 0
-        assert renewed.expiry_timestamp_ms > made.expiry_timestamp_ms + 500
-        clock.ahead_ms = 1500
+        assert renewed.expiry_timestamp_ms > made.expiry_timestamp_ms + 500_000
+        clock.ahead_ms = 1_500_000
         assert await log_in() == 0
-        clock.ahead_ms = 2500
+        clock.ahead_ms = 2_500_000
         assert await log_in() == ErrorCode.SASL_AUTHENTICATION_FAILED
         expired = await bob.ask(RenewDelegationTokenRequest(made.hmac, 1000))
         assert expired.error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED

@@ -18,6 +18,7 @@ from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas.wire.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.wire.records.cluster_metadata import (
     BrokerEndpoint,
     PartitionChangeRecord,
@@ -57,6 +58,17 @@ async def test_clients_are_told_of_all_nodes_that_they_can_reach(start: Start) -
         assert [(each.node_id, each.host) for each in metadata.brokers][1:] == [(2, "second.example")]
         await change(broker, UnregisterBrokerRecord(broker_id=2))
         assert [each.broker_id for each in (await client.ask(DescribeClusterRequest())).brokers] == [1]
+
+
+async def test_no_node_can_be_unregistered(start: Start) -> None:
+    async with start() as broker, await broker.client() as client:
+        await change(broker, SECOND)
+        for node in (1, 2):
+            refused = await client.ask(UnregisterBrokerRequest(node))
+            assert refused.error_code == ErrorCode.INVALID_REQUEST
+            assert "--processes" in (refused.error_message or "")
+        assert (await client.ask(UnregisterBrokerRequest(3))).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        assert len((await client.ask(DescribeClusterRequest())).brokers) == 2
 
 
 async def test_a_coordinator_is_the_leader_of_its_partition(start: Start) -> None:

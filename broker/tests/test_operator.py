@@ -79,7 +79,7 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
         ({"listeners": "INSIDE://a:1"}, "INSIDE has no entry in listener.security.protocol.map"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "give a host that clients can reach"),
         ({"advertised.listeners": "OTHER://a:1"}, "which listeners does not have"),
-        ({"default.replication.factor": "3"}, "this cluster has one broker"),
+        ({"default.replication.factor": "3"}, "each partition has one replica"),
         ({"zookeeper.connect": "a:port"}, "for zookeeper.connect: expected HOST:PORT[,HOST:PORT...][/CHROOT]"),
         ({"zookeeper.connect": "a:1/../b"}, "for zookeeper.connect: no chroot: /../b"),
         ({"offsets.storage": "redis"}, "Wrong value redis of offsets.storage; valid values are kafka"),

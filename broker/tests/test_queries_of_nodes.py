@@ -229,13 +229,14 @@ async def test_a_topic_that_the_owner_left_closed_is_open_after_its_start(tmp_pa
 async def test_a_leader_that_is_away_is_waited_for_and_then_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PATIENCE_SECONDS", 0.1)
     async with three(tmp_path) as nodes, driver_of(nodes[OWNER]):
         await make_source(nodes)
         client = await nodes.client(OWNER)
         (index,) = (index for index, leader in (await nodes.leaders("src")).items() if leader == 2)
         await nodes.cut_off(2)
-        told = await create(client, "out", barnabas_query=QUERY)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(reading, "PATIENCE_SECONDS", 0.1)
+            told = await create(client, "out", barnabas_query=QUERY)
         assert told.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert told.error_message == (
             f"Node 2, which should lead src-{index}, does not answer: try again when all nodes serve."

@@ -56,6 +56,7 @@ from barnabas.wire.messages.describe_topic_partitions import DescribeTopicPartit
 from barnabas.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from barnabas.wire.messages.envelope import EnvelopeRequest
 from barnabas.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -314,7 +315,7 @@ async def test_producer_ids_are_given_once(tmp_path: Path) -> None:
 
 async def test_only_nodes_ask_what_nodes_ask(tmp_path: Path) -> None:
     async with several(tmp_path) as nodes:
-        for request in (EnvelopeRequest(b"", b"", b""), NodeMetricsRequest()):
+        for request in (EnvelopeRequest(b"", b"", b""), NodeMetricsRequest(), FetchSnapshotRequest()):
             client = await nodes[2].client()
             await client.send(request, 0)
             assert await client.is_closed()
@@ -745,6 +746,7 @@ async def test_a_stranger_at_the_nodes_listener_is_not_served(tmp_path: Path) ->
             (MetadataRequest(topics=[]), 12),
             (EnvelopeRequest(b"", b"", b""), 0),
             (NodeMetricsRequest(), 0),
+            (FetchSnapshotRequest(), 0),
         ):
             client = await connect(port)
             await client.send(request, version)

@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.net.errors import Disconnected
 from barnabas.broker.net.handshakes import Handshakes
+from barnabas.broker.net.kernel_tls import KernelTls
 from barnabas.broker.net.tls import MAX_QUIET, MOST_RECORDS, MOST_SENT, RECORDS_AT_ONCE, Sealed, TlsTransport
 from barnabas.broker.net.transport import GATHER_BYTES
 from barnabas.broker.security.principal_mapping import PrincipalMapping
@@ -50,13 +51,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> OpenFile:
 class Pair:
     """A transport after its handshake, and a client in memory at the other end of its socket."""
 
-    def __init__(self, terms: TlsTerms, early: bytes = b"", **settings: Any) -> None:
+    def __init__(self, terms: TlsTerms, early: bytes = b"", kernel: KernelTls | None = None, **settings: Any) -> None:
         """`early` is sent by the client together with the end of its handshake."""
-        ours, self.theirs = socket.socketpair()
+        ours, self.theirs = self.sockets()
         for each in (ours, self.theirs):
             each.setblocking(False)
         poller = Passes()
-        self.transport = TlsTransport(ours, Workers(), "a", terms, Handshakes(poller), self.tell)  # type: ignore[arg-type]
+        handshakes = Handshakes(poller)  # type: ignore[arg-type]
+        self.transport = TlsTransport(ours, Workers(), "a", terms, handshakes, self.tell, kernel)
         self.sends = 0
         self.transport.attach(lambda _: None, lambda: None, self._send_soon)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -73,6 +75,10 @@ class Pair:
         while not self.transport.is_open:
             self.transport.receive(ROOM)
             poller.all()
+
+    def sockets(self) -> tuple[socket.socket, socket.socket]:
+        """The transport's socket, and the client's."""
+        return socket.socketpair()
 
     def _is_done(self) -> bool:
         try:
@@ -106,7 +112,7 @@ class Pair:
             except ssl.SSLWantReadError:
                 return found
 
-    def __enter__(self) -> Pair:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -193,6 +193,35 @@ async def test_others_have_their_turn_while_many_moves_are_listed(
     assert turns.count >= LARGE
 
 
+async def test_topics_may_come_and_go_while_a_start_compares_folders(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other nodes ask for changes while the owner of the metadata starts."""
+    async with start() as running:
+        topics = running.node.topics
+        for number in range(30):
+            await topics.create(f"old-{number}", 1)
+        monkeypatch.setattr(workers, "HOLD_SECONDS", -1.0)
+
+        async def change() -> None:
+            for number in range(30):
+                await topics.delete(f"old-{number}")
+                await topics.create(f"new-{number}", 1)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change)
+            for _ in range(5):
+                await topics.reconcile()
+        names = {f"new-{number}" for number in range(30)}
+        assert names <= set(running.node.metadata.topics)
+        assert {name for name, _ in running.node.vnodes if name.startswith(("old", "new"))} == names
+    folders = {
+        path.name for path in (tmp_path / "data").iterdir() if path.is_dir() and not path.name.endswith("delete")
+    }
+    assert folders >= {f"{name}-0" for name in names}
+    assert not any(name.startswith("old") for name in folders)
+
+
 def test_a_name_is_compared_with_those_that_are_like_it_only() -> None:
     """It is not compared with all topics: names that differ only in dots and underscores are looked up together."""
     image = MetadataImage(1, Clock())

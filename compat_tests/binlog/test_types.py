@@ -141,7 +141,7 @@ SESSION = ("SET sql_mode=''", "SET time_zone='+00:00'", "SET NAMES utf8mb4")
 
 TABLE = ROOT / "docs" / "binlog-types.md"
 _SHOWN = 60
-_HEAD = """# Every type of column, there and back
+_HEAD = """# Every type of column, written and read back
 
 Written by `compat_tests/binlog/test_types.py`, with MariaDB 10.11. It writes each value, reads it from the binary log
 and in a snapshot, inserts the literal into another table, and has the server compare both, as bytes and as text: with

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -15,6 +16,7 @@ from compat_tests.broker_process import Barnabas
 from compat_tests.cli.terminal import Terminal, state_of
 from compat_tests.cli.test_cli import COMMAND
 from compat_tests.tools import ROOT
+from compat_tests.waiting import until
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: make setup-all")
 
@@ -312,5 +314,42 @@ def test_spark_stays_for_the_next_statement(broker: Barnabas, tmp_path: Path) ->
         terminal.until("ended: the statement was interrupted")
         terminal.ask("SELECT hash(device) AS h FROM sensors ORDER BY _offset LIMIT 1;\r")
         terminal.until("with Spark")
+        terminal.ask("\x04")
+        assert terminal.ended() == 0
+
+
+def java_of(terminal: Terminal) -> psutil.Process:
+    """The JVM of a shell."""
+    (java,) = [each for each in psutil.Process(terminal.process.pid).children(True) if each.name() == "java"]
+    return java
+
+
+#: Two tasks that run for minutes, and do not notice that they are cancelled.
+TIGHT_LOOPS = (
+    "SELECT sum(aggregate(sequence(1L, 60000L + id), 0L, (a, x) -> a + aggregate(sequence(1L, 60000L), 0L, "
+    "(b, y) -> b + y * x % 7))) FROM range(0, 2, 1, 2)"
+)
+
+
+@pytest.mark.long
+def test_after_tasks_that_cannot_be_interrupted_and_after_its_death_spark_starts_again(
+    broker: Barnabas, tmp_path: Path
+) -> None:
+    with shell(broker, tmp_path, "--master", "local[2]") as terminal:
+        terminal.ask(f"{TIGHT_LOOPS};\r")
+        terminal.until("0 of 2 tasks done")
+        java = java_of(terminal)
+        before = sum(java.cpu_times()[:2])
+        until(lambda: sum(java.cpu_times()[:2]) > before + 5, "the tasks are in their loops")
+        terminal.press("\x03")
+        terminal.until("ended: the statement was interrupted")
+        terminal.ask("SELECT hash(device) AS h FROM sensors ORDER BY _offset LIMIT 1;\r")
+        assert "starting Spark" in terminal.until("with Spark")
+        java = java_of(terminal)
+        java.kill()
+        terminal.ask("\\g\r")
+        terminal.until("Spark's JVM has ended: run the statement again")
+        terminal.ask("\\g\r")
+        assert "starting Spark" in terminal.until("with Spark")
         terminal.ask("\x04")
         assert terminal.ended() == 0

@@ -9,10 +9,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import subprocess
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
@@ -28,6 +32,7 @@ from kafka.structs import OffsetAndMetadata
 
 from compat_tests.crash.workload import Work
 from compat_tests.history.checker import Op, Outcome, Poll, Send
+from compat_tests.java import tools
 from compat_tests.waiting import changed
 
 PRODUCER = {
@@ -331,6 +336,57 @@ class Transformer(Client):
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
         producer.commit_transaction()
         self.written += sum(map(len, found.values()))
+        changed()
+
+
+class JavaClient(Client):
+    """A client with Kafka's Java library, in a JVM of its own (`Clients.java`), which ends with its standard input."""
+
+    def __init__(self, name: str, address: str, topic: str, partitions: int, seed: int, *words: str) -> None:
+        program = tools.program(Path(__file__).parent / "Clients.java", words[0], name, address, topic, *words[1:])
+        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        super().__init__(name, address, topic, partitions, seed)
+
+    def run(self) -> None:
+        assert self._process.stdout
+        with self._process.stdout as lines:
+            for line in lines:
+                self.take(line)
+        if self._process.wait():
+            self.failures.append(f"{self.name}: its JVM ended with {self._process.returncode}")
+
+    @abstractmethod
+    def take(self, line: str) -> None:
+        """Take a line of the program's output."""
+
+    def finish(self, deadline: float = 120) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        super().finish(deadline)
+        self._process.kill()
+
+
+class JavaProducer(JavaClient):
+    """Like `TransactionalProducer`, with values that no other client has."""
+
+    def __init__(self, name: str, address: str, topic: str, partitions: int, seed: int) -> None:
+        super().__init__(name, address, topic, partitions, seed, "producer", str(partitions), str(seed))
+
+    def take(self, line: str) -> None:
+        self.note(msgspec.json.decode(line, type=Op))
+
+
+class JavaTransformer(JavaClient):
+    """Like `Transformer`, and in the same group."""
+
+    is_stuck = False
+
+    def __init__(self, name: str, address: str, topic: str, target: str, partitions: int, seed: int) -> None:
+        self.written = 0
+        super().__init__(name, address, topic, partitions, seed, "transformer", target)
+
+    def take(self, line: str) -> None:
+        self.written += int(line)
         changed()
 
 

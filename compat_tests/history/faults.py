@@ -1,4 +1,4 @@
-"""The faults that hit a broker during a history: kills, pauses, a full disk, jumps of the clock. All are seeded.
+"""The faults that hit a broker during a history: kills, stops, pauses, a full disk, jumps of the clock. All are seeded.
 
 With several nodes there are also faults of one node, and partitions move all the time.
 """
@@ -10,7 +10,8 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from compat_tests import small_disk
@@ -18,12 +19,19 @@ from compat_tests.broker_process import Barnabas, Server
 from compat_tests.history.moves import Mover
 from compat_tests.nodes.broker import Nodes
 from compat_tests.tools import ROOT
+from compat_tests.waiting import DEADLINE
 
 DISK_MIB = 512
-KINDS = ("kill", "pause", "full disk", "clock")
+_NO_ROOM = "No space left on device"
+#: The most bytes that a full disk has free at first.
+_SPARE_BYTES = 1 << 18
+OF_ALL = ("kill", "kill on full disk", "stop", "stop on full disk", "clock")
+KINDS = (*OF_ALL, "kill", "pause", "full disk")
 #: The faults of several nodes; `kill` kills all of them. They share one disk.
-NODE_KINDS = (*("kill node", "kill a mover", "pause node") * 3, "kill", "clock")
-NODE_KINDS_AND_FULL_DISK = (*NODE_KINDS, *("full disk",) * 4)
+NODE_KINDS = (
+    *("kill node", "kill a mover", "pause node", "full disk", "kill node on full disk") * 3,
+    *("kill supervisor", *OF_ALL),
+)
 
 
 class ShiftedBarnabas(Barnabas):
@@ -61,8 +69,14 @@ class ShiftedNodes(ShiftedBarnabas, Nodes):
     def mount(self) -> str | None:
         why = super().mount()
         if self.is_small:
-            self.expected_errors.append("No space left on device")
+            self.expected_errors.append(_NO_ROOM)
         return why
+
+    def errors(self) -> list[str]:
+        """A full disk is expected to refuse partitions, but not to take them offline."""
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        offline = [line for line in lines if "partition.offline" in line and _NO_ROOM in line]
+        return [*super().errors(), *offline]
 
     @property
     def address(self) -> str:
@@ -79,10 +93,10 @@ class Faults:
         self.kinds = [
             kind
             for kind in kinds
-            if kind in ("kill", "pause")
-            or (isinstance(server, Nodes) and "node" in kind)
+            if kind in ("kill", "stop", "pause")
+            or (isinstance(server, Nodes) and kind in ("kill node", "pause node", "kill supervisor"))
             or (mover is not None and kind == "kill a mover")
-            or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or server.is_small))
+            or (isinstance(server, ShiftedBarnabas) and (kind == "clock" or (server.is_small and "full disk" in kind)))
         ]
         self.done: Counter[str] = Counter()
         self._never = threading.Event()
@@ -105,11 +119,16 @@ class Faults:
     def _actions(self) -> dict[str, Callable[[], None]]:
         return {
             "kill": self.kill,
+            "kill on full disk": self.kill_on_full_disk,
+            "stop": self.stop,
+            "stop on full disk": self.stop_on_full_disk,
             "pause": self.pause,
             "full disk": self.fill,
             "clock": self.jump,
             "kill node": self.kill_node,
             "kill a mover": self.kill_mover,
+            "kill supervisor": self.kill_supervisor,
+            "kill node on full disk": self.kill_node_on_full_disk,
             "pause node": self.pause_node,
         }
 
@@ -119,6 +138,25 @@ class Faults:
     def kill(self) -> None:
         """SIGKILL, and a new process on the same files."""
         self.server.kill()
+        self.server.start()
+
+    def kill_on_full_disk(self) -> None:
+        """SIGKILL while the disk is full; it has room at the next start."""
+        with self._full_disk():
+            self._never.wait(self.random.uniform(0, 0.5))
+            self.server.kill()
+        self.server.start()
+
+    def stop(self) -> None:
+        """A clean stop, and a new process on the same files."""
+        self.server.stop()
+        self.server.start()
+
+    def stop_on_full_disk(self) -> None:
+        """A stop that cannot write everything down; the disk has room at the next start."""
+        with self._full_disk():
+            self._never.wait(self.random.uniform(0, 0.5))
+            self.server.stop()
         self.server.start()
 
     def pause(self) -> None:
@@ -134,9 +172,18 @@ class Faults:
         return self.server, self.random.randint(1, self.server.processes)
 
     def kill_node(self) -> None:
-        """SIGKILL for one node; the owner of the metadata is chosen as often as any other node."""
+        """SIGKILL for one node, sometimes two; the owner of the metadata is chosen as often as any other node."""
         nodes, node = self._node()
-        nodes.kill_node(node)
+        other = self.random.randint(1, nodes.processes)
+        nodes.kill_node(*({node, other} if self.random.random() < 0.3 else {node}))
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL for the supervisor; its nodes stop by themselves, and a new one waits until they have."""
+        process = self.server.process
+        assert process
+        process.kill()
+        process.wait(DEADLINE)
+        self.server.start()
 
     def kill_mover(self) -> None:
         """SIGKILL for one node while partitions move: it gives them, takes them, or writes the moves down."""
@@ -144,6 +191,14 @@ class Faults:
         self.mover.many_now()
         self._never.wait(self.random.uniform(0, 0.05))
         self.kill_node()
+
+    def kill_node_on_full_disk(self) -> None:
+        """SIGKILL for one node; the disk has no room when it starts again, and has room soon after."""
+        with self._full_disk() as filler:
+            room = threading.Timer(self.random.uniform(0.2, 3.0), filler.unlink)
+            room.start()
+            self.kill_node()
+            room.join()
 
     def pause_node(self) -> None:
         """Pause one node while the others run."""
@@ -153,11 +208,21 @@ class Faults:
         nodes.send(node, signal.SIGCONT)
 
     def fill(self) -> None:
-        """Fill the disk for a second."""
-        path = self.server.data_dir / "filler"
-        small_disk.fill(path)
-        self._never.wait(self.random.uniform(0.2, 1.0))
-        path.unlink()
+        """Fill the disk for a second, while partitions move if there are several nodes."""
+        with self._full_disk():
+            if self.mover is not None:
+                self.mover.many_now()
+            self._never.wait(self.random.uniform(0.2, 1.0))
+
+    @contextmanager
+    def _full_disk(self) -> Iterator[Path]:
+        """Fill the disk during the block; sometimes it gets full some writes later. Yields the file that fills it."""
+        filler = self.server.data_dir / "filler"
+        small_disk.fill(filler, self.random.choice([0, self.random.randrange(_SPARE_BYTES)]))
+        try:
+            yield filler
+        finally:
+            filler.unlink(missing_ok=True)
 
     def jump(self) -> None:
         """Change the wall clock, by up to half an hour."""

@@ -32,6 +32,7 @@ _EXPECTED = {
     ErrorCode.NONE,
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the coordinators' topics are created when they are first needed
+    ErrorCode.KAFKA_STORAGE_ERROR,  # the disk of the metadata's owner is full
 }
 
 

@@ -1,6 +1,7 @@
 """Make a history and check it: `python -m compat_tests.history.run --seconds 60 --seed 7 [--quiet]`.
 
-`--peer` tests Apache Kafka; `--processes 3` tests three nodes, with partitions that move between them.
+`--peer` tests Apache Kafka; `--processes 3` tests three nodes, with partitions that move between them; `--java` adds
+a transactional producer and a transformer with Kafka's Java library.
 
 four transactional producers, two plain ones -> topic h -> readers (two read_committed, one not)
                                                 h -> two transformers -> topic out
@@ -26,6 +27,8 @@ from compat_tests.broker_process import Server
 from compat_tests.history.checker import Anomaly, Op, check, check_pipeline
 from compat_tests.history.clients import (
     Client,
+    JavaProducer,
+    JavaTransformer,
     PlainProducer,
     Reader,
     TransactionalProducer,
@@ -33,19 +36,13 @@ from compat_tests.history.clients import (
     Values,
     read_to_end,
 )
-from compat_tests.history.faults import (
-    KINDS,
-    NODE_KINDS,
-    NODE_KINDS_AND_FULL_DISK,
-    Faults,
-    ShiftedBarnabas,
-    ShiftedNodes,
-)
+from compat_tests.history.faults import KINDS, NODE_KINDS, Faults, ShiftedBarnabas, ShiftedNodes
 from compat_tests.history.moves import Mover
 from compat_tests.nodes.broker import Nodes
 from compat_tests.waiting import until
 
 TOPIC, TARGET, PARTITIONS = "h", "out", 3
+JAVA_PRODUCER, JAVA_TRANSFORMER = "java producer", "java transformer"
 SETTINGS = {
     "log.segment.bytes": str(1 << 20),  # the smallest segment that Kafka allows
     "offsets.topic.num.partitions": "2",
@@ -75,6 +72,8 @@ class Result(msgspec.Struct):
     anomalies: list[Anomaly]
     failures: list[str]
     log_errors: list[str]
+    #: The records that each transformer knows to have written.
+    written: dict[str, int]
     stuck: int = 0
     moves: Counter[str] = Counter()
 
@@ -82,8 +81,9 @@ class Result(msgspec.Struct):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
         faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(self.faults.items())) or "none"
         moves = ", ".join(f"{count} x {what}" for what, count in sorted(self.moves.items()))
+        written = ", ".join(f"{count} by {name}" for name, count in self.written.items())
         return (
-            f"operations: {counts}; {self.polled} records polled, {self.transformed} transformed\n"
+            f"operations: {counts}; {self.polled} records polled, {self.transformed} transformed ({written})\n"
             f"faults: {faults}\n"
             + (f"moves: {moves}\n" if moves else "")
             + f"anomalies: {len(self.anomalies) or 'none'}"
@@ -92,9 +92,18 @@ class Result(msgspec.Struct):
 
 
 def make_history(
-    server: Server, seed: int, seconds: float, *, kinds: tuple[str, ...] = KINDS, most_kills: int = 1 << 30
+    server: Server,
+    seed: int,
+    seconds: float,
+    *,
+    kinds: tuple[str, ...] = KINDS,
+    most_kills: int = 1 << 30,
+    java: bool = False,
 ) -> tuple[list[Op], Result]:
-    """Let clients work on a running server, cause faults, wait until all clients are done, and check the history."""
+    """Let clients work on a running server, cause faults, wait until all clients are done, and check the history.
+
+    With `java`, one more producer and one more transformer use Kafka's Java library.
+    """
     admin = AdminClient({"bootstrap.servers": server.address})
     made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (TOPIC, TARGET)])
     for future in made.values():
@@ -103,7 +112,11 @@ def make_history(
     writers: list[Client] = [TransactionalProducer(f"t{n}", *where, values) for n in range(4)]
     writers += [PlainProducer(f"p{n}", *where, values) for n in range(2)]
     readers = [Reader(f"r{n}", *where, committed_only=n < 2) for n in range(3)]
-    transformers = [Transformer(f"x{n}", server.address, TOPIC, TARGET, PARTITIONS, seed) for n in range(2)]
+    through = (server.address, TOPIC, TARGET, PARTITIONS, seed)
+    transformers: list[Transformer | JavaTransformer] = [Transformer(f"x{n}", *through) for n in range(2)]
+    if java:
+        writers.append(JavaProducer(JAVA_PRODUCER, *where))
+        transformers.append(JavaTransformer(JAVA_TRANSFORMER, *through))
     mover = _mover(server, seed) if isinstance(server, Nodes) else None
     faults = Faults(server, seed, kinds, mover)
     faults.run(seconds, most=most_kills)
@@ -128,6 +141,7 @@ def make_history(
         anomalies=[*check(ops, final), *check_pipeline(final, renamed)],
         failures=[failure for client in clients for failure in client.failures],
         log_errors=server.errors(),
+        written={each.name: each.written for each in transformers},
         stuck=sum(each.is_stuck for each in transformers),
         moves=Counter() if mover is None else mover.done,
     )
@@ -142,7 +156,7 @@ def _mover(server: Nodes, seed: int) -> Mover:
     return Mover(server.servers.split(","), parts, seed)
 
 
-def _wait_for_transformers(address: str, total: int, transformers: list[Transformer]) -> None:
+def _wait_for_transformers(address: str, total: int, transformers: list[Transformer | JavaTransformer]) -> None:
     """Wait until all values are transformed. Raises AssertionError, with the threads' states, if they are stuck."""
 
     def written() -> int:
@@ -171,6 +185,7 @@ def main() -> int:
     parser.add_argument("--peer", action="store_true", help="Apache Kafka instead of barnabas, with kills and pauses")
     parser.add_argument("--quiet", action="store_true", help="no faults")
     parser.add_argument("--processes", type=int, default=1, help="nodes that are killed and paused, and have moves")
+    parser.add_argument("--java", action="store_true", help="add clients with Kafka's Java library")
     parser.add_argument("--kills", type=int, default=1 << 30, help="stop after so many kills")
     parser.add_argument("--save", type=Path, help="write the history there, a line of JSON for each operation")
     parser.add_argument("--keep", type=Path, help="the broker's folder, which stays; else it is a temporary one")
@@ -189,10 +204,14 @@ def main() -> int:
             print(f"no small disk, and so no full one: {reason}")
         try:
             with server:
-                several = NODE_KINDS if reason else NODE_KINDS_AND_FULL_DISK
-                kinds = several if args.processes > 1 else KINDS
+                kinds = NODE_KINDS if args.processes > 1 else KINDS
                 ops, result = make_history(
-                    server, args.seed, args.seconds, kinds=() if args.quiet else kinds, most_kills=args.kills
+                    server,
+                    args.seed,
+                    args.seconds,
+                    kinds=() if args.quiet else kinds,
+                    most_kills=args.kills,
+                    java=args.java,
                 )
         finally:
             if isinstance(server, ShiftedBarnabas):

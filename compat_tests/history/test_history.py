@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from compat_tests.history.faults import KINDS, NODE_KINDS, ShiftedBarnabas, ShiftedNodes
-from compat_tests.history.run import SETTINGS, SMALL_SEGMENTS, Result, make_history
+from compat_tests.history.run import (
+    JAVA_PRODUCER,
+    JAVA_TRANSFORMER,
+    SETTINGS,
+    SMALL_SEGMENTS,
+    Result,
+    make_history,
+)
+from compat_tests.tools import missing
 
 MOSTLY_KILLS = ("kill",) * 6 + ("pause", "full disk", "clock")
 
@@ -29,14 +37,22 @@ def clean(folder: Path, seed: int, seconds: float, kinds: tuple[str, ...] = KIND
     assert not result.failures, result.failures
     assert not result.anomalies, result.anomalies[:20]
     assert result.outcomes["ok"] > 10 * seconds
-    assert result.faults["kill"]
+    assert result.faults["kill"] + result.faults["kill on full disk"]
     return result
 
 
-def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
-    """A run of three nodes, killed or paused one at a time; it has no anomaly and logs no error."""
-    with ShiftedNodes(folder, {**SETTINGS, **SMALL_SEGMENTS}) as server:
-        _, result = make_history(server, seed, seconds, kinds=NODE_KINDS)
+def clean_nodes(folder: Path, seed: int, seconds: float, *, java: bool = False) -> Result:
+    """A run of three nodes: one at a time is killed or paused, or their disk is full.
+
+    It has no anomaly, and logs no errors except those of a full disk.
+    """
+    server = ShiftedNodes(folder, {**SETTINGS, **SMALL_SEGMENTS})
+    server.mount()  # without the right to mount a disk, the faults of a full disk are left out
+    try:
+        with server:
+            ops, result = make_history(server, seed, seconds, kinds=NODE_KINDS, java=java)
+    finally:
+        server.unmount()
     assert not result.failures, result.failures
     assert not result.anomalies, result.anomalies[:20]
     assert not result.log_errors, result.log_errors[:20]
@@ -44,11 +60,14 @@ def clean_nodes(folder: Path, seed: int, seconds: float) -> Result:
     assert result.outcomes["ok"] > 10 * seconds
     assert _nodes_killed(result.faults)
     assert result.moves["move"]
+    if java:
+        assert any(op.process == JAVA_PRODUCER and op.outcome == "ok" for op in ops)
+        assert result.written[JAVA_TRANSFORMER]
     return result
 
 
 def _nodes_killed(faults: Counter[str]) -> int:
-    return faults["kill node"] + faults["kill a mover"]
+    return faults["kill node"] + faults["kill a mover"] + faults["kill node on full disk"]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +82,14 @@ def test_some_seconds(tmp_path: Path, seed: int, seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=pytest.mark.slow)])
 def test_nodes_that_are_killed_and_partitions_that_move(tmp_path: Path, seconds: float) -> None:
     print(clean_nodes(tmp_path, 3, seconds).summary())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=pytest.mark.slow)])
+def test_javas_clients_among_the_others(tmp_path: Path, seconds: float) -> None:
+    if reason := missing("java"):
+        pytest.skip(reason)
+    print(clean_nodes(tmp_path, 4, seconds, java=True).summary())
 
 
 @pytest.mark.slow

@@ -43,15 +43,17 @@ class Nodes(Barnabas):
         """Send a signal to one node."""
         os.kill(self.pids()[node], number)
 
-    def kill_node(self, node: int) -> None:
-        """SIGKILL for a node; returns when a new process runs as that node and takes connections.
+    def kill_node(self, *nodes: int) -> None:
+        """SIGKILL for nodes, together; returns when new processes run as these nodes and take connections.
 
         kafka-python 3.0.12 loses a transaction's request if the coordinator refuses the connection, and waits forever.
         """
-        before = self.pids()[node]
-        os.kill(before, signal.SIGKILL)
-        until(lambda: self.pids().get(node) not in (None, before), f"node {node} is there again")
-        until(lambda: self._takes_connections(node), f"node {node} takes connections")
+        before = self.pids()
+        for node in nodes:
+            os.kill(before[node], signal.SIGKILL)
+        for node in nodes:
+            until(lambda: self.pids().get(node) not in (None, before[node]), f"node {node} is there again")  # noqa: B023
+            until(lambda: self._takes_connections(node), f"node {node} takes connections")  # noqa: B023
 
     def _takes_connections(self, node: int) -> bool:
         try:

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -99,6 +100,18 @@ def test_every_room_is_copied() -> None:
     copied = {name for word, rest in instructions() if word == "COPY" for name in rest.split()}
     rooms = {each.name for each in (ROOT / "barnabas").iterdir() if each.is_symlink()}
     assert rooms <= copied
+
+
+def test_the_image_is_not_built_without_a_codec_in_c() -> None:
+    """The build looks for each extension module. Its pattern finds all of them in pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text()
+    (pattern,) = [
+        found[1] for _, rest in instructions() if (found := re.search(r"grep -o '([^']+)' /src/pyproj", rest))
+    ]
+    modules = tomllib.loads(text)["tool"]["setuptools"]["ext-modules"]
+    assert {source.removesuffix(".c").replace("/", ".") for source in re.findall(pattern, text)} == {
+        module["name"] for module in modules
+    }
 
 
 def test_nobody_is_root_in_the_images_that_run() -> None:

@@ -38,7 +38,7 @@ DOORS = {
         *("claim", "cleaner", "compaction_terms", "kafka_dir", "takeover"),
     },
     "streams": {"log_reader", "errors"},
-    "testing": {"io"},
+    "testing": {"io", "claim", "errors"},
 }
 #: Rooms inside a room, and the inner rooms that each may import from. Modules at the room's top are open to all.
 INNER: dict[str, dict[str, set[str]]] = {
@@ -85,7 +85,7 @@ INNER_DOORS = {
     ("broker/http", "between"): {"envelopes", "peers"},
     ("broker/http", "coordinators"): {"groups", "transactions"},
     ("broker/coordinators", "net"): {"delayed_response"},
-    ("broker/apis", "between"): {"desk", "followers", "membership", "moves", "registration"},
+    ("broker/apis", "between"): {"desk", "followers", "membership", "moves", "registration", "snapshots"},
     ("broker/apis", "net"): {"delayed_response", "errors", "framing", "large", "order", "turn"},
     ("broker/apis", "metadata"): {
         *("credentials", "features", "image", "placement", "producer_ids", "tokens", "topic_manager"),

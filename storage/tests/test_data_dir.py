@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.storage.checkpoints import read_offsets
+from barnabas.storage.checkpoints import Checkpoints, Line, read_offsets
 from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
@@ -237,6 +237,49 @@ async def test_a_checkpoint_costs_nothing_for_partitions_that_were_not_flushed_s
         await data_dir.checkpoint()
         assert ("t", 3) not in read_offsets(Io(), str(tmp_path / RECOVERY_POINTS_FILE))
     assert read_offsets(Io(), str(tmp_path / RECOVERY_POINTS_FILE))["t", 7] == 2
+
+
+def test_checkpoints_with_other_lines_share_what_stays_the_same() -> None:
+    a, b, gone = ("t", 0), ("t", 1), ("gone", 0)
+    before = Checkpoints({a: 5, b: 7, gone: 1}, {b: 3}, {a: "id", b: "id", gone: "old"})
+    assert before.line(b) == Line("id", None, 7, 3)
+    assert before.line(("never", 0)) is None
+    after = before.with_lines({a: Line("id", None, 6), b: before.line(b)})
+    assert after == Checkpoints({a: 6, b: 7, gone: 1}, {b: 3}, {a: "id", b: "id", gone: "old"})
+    assert after.starts is before.starts
+    assert after.ids is before.ids
+    assert before.points[a] == 5
+    after = before.with_lines({gone: None, b: Line("id", None, 7, 0, 2)})
+    assert after == Checkpoints({a: 5, b: 7}, {}, {a: "id", b: "id"}, {b: 2})
+
+
+async def test_a_stop_syncs_nothing_of_logs_that_were_opened_only_to_be_read(tmp_path: Path) -> None:
+    class Noting(Io):
+        def __init__(self) -> None:
+            self.opened: list[str] = []
+
+        def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+            self.opened.append(path)
+            return super().open(path, flags, mode)
+
+    async with await opened(tmp_path) as data_dir:
+        for number in range(3):
+            vnode = data_dir.create_vnode("t", number, TOPIC_ID, CONFIG)
+            for i in range(10 * number):
+                vnode.append(produced(i), now_ms=NOW)
+    io = Noting()
+    data_dir = DataDir.open(tmp_path, node_id=1, io=io)
+    await data_dir.load(config_of=lambda topic: CONFIG)
+    async with data_dir:
+        assert [len(values_of(vnode)) for _, vnode in sorted(data_dir.vnodes.items())] == [0, 10, 20]
+        data_dir.vnodes["t", 1].append(produced(10), now_ms=NOW)
+        io.opened.clear()
+    folders = {Path(path).name if Path(path).is_dir() else Path(path).parent.name for path in io.opened}
+    assert "t-1" in folders
+    assert not folders & {"t-0", "t-2"}
+    async with await opened(tmp_path) as again:
+        assert again.claim.was_clean
+        assert [len(values_of(vnode)) for _, vnode in sorted(again.vnodes.items())] == [0, 11, 20]
 
 
 async def test_a_checkpoint_that_could_not_be_written_is_written_next_time(tmp_path: Path) -> None:

@@ -443,6 +443,9 @@ async def test_a_full_disk_costs_a_recovery_and_nothing_else(tmp_path: Path, mon
     filled(left)
     io.full = True
     await left.give([T])
+    assert isinstance(left.tell, RecordedEvents)
+    assert left.tell.named("partition.not_closed")
+    assert not left.tell.named("partition.offline"), "the disk has not failed"
     recovered = recoveries(monkeypatch)
     await right.take([T], config_of)
     assert recovered == ["t-0"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,59 @@ _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\d+)?\])?")
 _IMPORTS_PANDAS = "pyspark.testing.utils"
 #: Each of Spark's Python processes begins with what is there.
 WORKERS_PATH = str(Path(__file__).parents[1] / "workers_path")
+#: How long a JVM may take to end.
+_END_SECONDS = 2.0
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
+
+
+def running_tasks(spark: SparkSession) -> int:
+    """How many tasks run, also those that were cancelled and go on. Spark's status tracker does not count these."""
+    counts = spark.sparkContext._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()
+    found = 0
+    while counts.hasNext():
+        found += counts.next()
+    return found
+
+
+def jvm_has_ended() -> bool:
+    """Whether the JVM that this process has started has ended or is just about to. If it goes on, this takes 2 s."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def end_session(spark: SparkSession) -> bool:
+    """End Spark whatever its tasks do, so that `start_session` starts it again. Its JVM may have ended before.
+
+    False if this process has not started the JVM; then nothing is done.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return False
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    with contextlib.suppress(Exception):  # it cannot tell the JVM
+        spark.sparkContext.stop()
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    return True
 
 
 def is_submitted() -> bool:
@@ -118,7 +171,7 @@ def start_session(
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
     if not has_functions:
         builder = builder.config(f"spark.executorEnv.{WITHOUT_PANDAS}", "1")
-        with suppress(ImportError):  # another version of Spark
+        with contextlib.suppress(ImportError):  # another version of Spark
             import_without_pandas(_IMPORTS_PANDAS)
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)

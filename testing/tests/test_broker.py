@@ -169,7 +169,7 @@ def test_the_loops_of_trio_and_asyncio_go_on_meanwhile() -> None:
 def test_the_broker_ends_with_whoever_has_made_it() -> None:
     text = (
         "from barnabas.testing import Broker\nimport time\nbroker = Broker()\nbroker.start()\n"
-        "print(broker._process.pid, broker.data_dir, flush=True)\ntime.sleep(1000)"
+        "print(broker._processes[1].popen.pid, broker.data_dir, flush=True)\ntime.sleep(1000)"
     )
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -198,9 +198,10 @@ def test_two_threads_may_ask_for_faults_at_once(broker: Broker) -> None:
 
 def test_a_broker_that_died_by_itself_is_told(broker: Broker) -> None:
     with Broker() as other:
-        assert other._process is not None
-        os.kill(other._process.pid, signal.SIGKILL)
-        other._process.wait()
+        process = other._processes[1].popen
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
         with pytest.raises(BrokerError, match="not running"):
             other.lose_answers()
         other.start()

@@ -54,6 +54,22 @@ def test_a_topic_for_each_test_and_the_log_of_the_broker_with_a_failure(pytester
     assert "made-by-itself" not in shown
 
 
+def test_a_broker_of_several_nodes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def barnabas_processes():
+            return 2
+
+        def test_it(barnabas_broker, barnabas_topic):
+            assert barnabas_broker.nodes == [1, 2]
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
 def test_no_broker_is_started_for_who_asks_for_none(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(): pass")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v")

@@ -498,7 +498,7 @@ async def test_the_lag_of_the_last_hour_is_there_when_a_page_opens(start: Start)
         assert told["at"] == sorted(told["at"])
         assert "GROUP_ID_NOT_FOUND" in (await shown.get("group/lags", 404, id="nobody"))["error"]
         watch.lag_history = LagHistory()
-        assert "no note" in (await shown.get("group/lags", id="billing"))["why"]
+        assert "begins here within a minute" in (await shown.get("group/lags", id="billing"))["why"]
         watch.lag_history.is_full = True
         assert "kept for 1,000 groups" in (await shown.get("group/lags", id="billing"))["why"]
 

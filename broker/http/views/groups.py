@@ -34,6 +34,7 @@ MOST_GROUPS = 100
 MOST_PARTITIONS, MOST_MEMBERS = 2000, 500
 _BY_NAME = 9
 SORTS = ("id", "state")
+_NOT_YET = "A chart of the last hour begins here within a minute: the broker notes the lag of each group once a minute."
 
 
 async def listed(asker: Asker, broker: Broker, request: Request) -> Response:
@@ -151,7 +152,7 @@ async def lags(asker: Asker, broker: Broker, request: Request) -> Response:
     elif not _may_see(asker, found):
         why = "The lag of the last hour includes topics that you may not describe."
     if found is None or why:
-        return json_answer({"at": [], "records": [], "why": why or "There is no note of this group's lag yet."})
+        return json_answer({"at": [], "records": [], "why": why or _NOT_YET})
     return json_answer({"at": found.at.tolist(), "records": found.records.tolist(), "why": ""})
 
 

@@ -1,0 +1,22 @@
+// kfake, the Kafka imitation of franz-go, as a process. It prints its address, and runs until standard input ends.
+// bench/first_minutes.py builds it.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+func main() {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	defer cluster.Close()
+	fmt.Println(cluster.ListenAddrs()[0])
+	io.Copy(io.Discard, os.Stdin)
+}
