@@ -18,6 +18,7 @@ _HEAP = (
     "-XX:MaxNewSize=32m",
     "-XX:MinHeapFreeRatio=10",  # of the space for old objects, which a full collection gives back above 20 %
     "-XX:MaxHeapFreeRatio=20",
+    "-XX:-ShrinkHeapInSteps",  # at once, rather than after several of these rare collections
 )
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 #: Variables with which a user may have set options for all of Java, or for Spark's.

@@ -44,6 +44,12 @@ def import_arrow(*, numpy: bool = False) -> None:
         arrow.lib._pandas_api.have_pandas  # noqa: B018  (it looks, once)
 
 
+def import_without_pandas(name: str) -> None:
+    """Import a module that works without pandas, but would import it."""
+    with _without({_PANDAS} - sys.modules.keys()):
+        importlib.import_module(name)
+
+
 @contextmanager
 def _without(names: set[str]) -> Iterator[None]:
     finder = _Without(names)

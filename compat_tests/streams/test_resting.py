@@ -51,7 +51,7 @@ def test_a_query_that_rests_has_no_process_and_goes_on_where_it_was(tmp_path: Pa
         for name in NAMES:
             make_stream(broker, name, 1, SLIDING.format(f"`source-{name}`"))
         until(lambda: planners(broker) == AWAKE, "only some are started where nothing has come", DEADLINE)
-        assert status_of(broker, NAMES[-1])["state"] == "RUNNING"
+        wait_for_state(broker, NAMES[-1], "RUNNING")
         for name in NAMES:
             send(broker, f"source-{name}", first)
         for name in NAMES:

@@ -7,12 +7,15 @@ class or method. That raises one of `SHUT` and fails the query that needs it, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from barnabas.streams.query.session import SUBSTITUTE
 
@@ -46,6 +49,30 @@ def parsed(spark: SparkSession, text: str) -> Any:
 def is_collated(jvm: Any, kind: Any) -> bool:
     """Whether a type contains texts that are not compared by their bytes."""
     return bool(getattr(jvm, "org.apache.spark.sql.util.SchemaUtils").hasNonUTF8BinaryCollation(kind))
+
+
+def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
+    """A frame without rows. PySpark's `createDataFrame` would import pandas, which takes 45 MB."""
+    try:
+        jvm, session = jvm_of(spark), cast(Any, spark._jsparkSession)
+        types = getattr(jvm, "org.apache.spark.sql.types.DataType")
+        kind = types.fromDDL(schema) if isinstance(schema, str) else types.fromJson(schema.json())
+        return DataFrame(session.createDataFrame(jvm.java.util.ArrayList(), kind), spark)
+    except SHUT:
+        return spark.createDataFrame([], schema)
+
+
+def map_in_arrow(frame: DataFrame, function: Callable[..., Any], schema: StructType | str) -> DataFrame:
+    """The frame that a function from Arrow batches to Arrow batches makes of this one.
+
+    It is PySpark's `mapInArrow`, which would import pandas.
+    """
+    try:
+        made = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        given = cast(Any, made(*(frame[name] for name in frame.columns)))
+        return DataFrame(frame._jdf.mapInArrow(given._jc, False, None), frame.sparkSession)
+    except SHUT:
+        return frame.mapInArrow(function, schema)
 
 
 def analysed_plan(frame: DataFrame) -> Any:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.query.analysis import ALL_TOPICS, Selected, over_pattern, select
+from barnabas.streams.query.catalyst import map_in_arrow
 from barnabas.streams.query.definitions import Definition
 from barnabas.streams.query.direct import direct_of, outputs_of
 from barnabas.streams.query.errors import TooSlowError
@@ -50,10 +51,10 @@ class Job:
         self.worked: Worked | None = None
         if len(simple) == len(definitions):
             direct = direct_of(server, definitions, found, simple)
-            self._reports = _numbers(spark, tasks).mapInArrow(direct.__call__, REPORT)
+            self._reports = map_in_arrow(_numbers(spark, tasks), direct.__call__, REPORT)
         else:
             rows = Group(spark, definitions, found, tasks).rows()
-            self._reports = rows.mapInArrow(Sink(server, outputs_of(definitions, found)).__call__, REPORT)
+            self._reports = map_in_arrow(rows, Sink(server, outputs_of(definitions, found)).__call__, REPORT)
 
     @staticmethod
     def check(spark: SparkSession, query: str, source: str, reading: Values) -> Facts:
@@ -165,7 +166,7 @@ def _numbers(spark: SparkSession, tasks: int) -> DataFrame:
 
 def _frame(spark: SparkSession, scan: Scan, schema: StructType, tasks: int) -> DataFrame:
     """The scan's rows, with one task for each partition."""
-    return _numbers(spark, tasks).mapInArrow(scan.__call__, schema)
+    return map_in_arrow(_numbers(spark, tasks), scan.__call__, schema)
 
 
 def _rows(frame: DataFrame, chosen: Sequence[Selected], parses: Sequence[bool]) -> DataFrame:

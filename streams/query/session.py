@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from barnabas.client.command_config import VARIABLE
 from barnabas.streams.java import JavaError, check_java, options
 from barnabas.streams.query.errors import FatalError
-from barnabas.streams.quick_arrow import WITHOUT_PANDAS
+from barnabas.streams.quick_arrow import WITHOUT_PANDAS, import_without_pandas
 from barnabas.wire.text import SPARK_REMEDY
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
     "spark.sql.ui.retainedExecutions": "20",
+    "spark.cleaner.periodicGC.interval": "10min",  # a full collection, after which the JVM gives memory back
     "spark.log.level": "ERROR",
     # With a limit in bytes, Spark measures a batch again for each added row, which takes longer than everything else.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
@@ -50,6 +51,10 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\d+)?\])?")
+# PySpark imports it for the first call of the JVM, to know whether there is NumPy.
+_IMPORTS_PANDAS = "pyspark.testing.utils"
+#: Each of Spark's Python processes begins with what is there.
+WORKERS_PATH = str(Path(__file__).parents[1] / "workers_path")
 #: How long a JVM may take to end.
 _END_SECONDS = 2.0
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
@@ -159,12 +164,15 @@ def start_session(
     if master is not None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.executorEnv.PYTHONPATH", WORKERS_PATH)
     if not is_submitted():
         builder = builder.config("spark.driver.extraJavaOptions", java_options or options())
     if VARIABLE in os.environ:  # tasks on other machines are clients of the broker, too
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
     if not has_functions:
         builder = builder.config(f"spark.executorEnv.{WITHOUT_PANDAS}", "1")
+        with contextlib.suppress(ImportError):  # another version of Spark
+            import_without_pandas(_IMPORTS_PANDAS)
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
     try:

@@ -6,10 +6,12 @@ See docs/decisions/0020-private-doors.md. `compat_tests/doors` shows the effect 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from barnabas.streams.tests.support import Logs
@@ -19,7 +21,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 from py4j.protocol import Py4JNetworkError
 
 from barnabas.streams import doors
-from barnabas.streams.query import linear, room
+from barnabas.streams.query import catalyst, linear, room
 from barnabas.streams.query.analysis import source_of
 from barnabas.streams.query.catalyst import companion, jvm_has_ended, jvm_of, jvm_process, kind_of
 from barnabas.streams.query.errors import QueryError
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.door
 SCHEMA = "device STRING, temp DOUBLE"
+DDL = "a INT NOT NULL, t STRING"
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +175,20 @@ def test_types_are_read_by_the_public_side(session: SparkSession) -> None:
     assert check(session, "SELECT array(named_struct('a', 1L, 'b c', device)) AS x FROM s").value_schema == (
         "x array<struct<a:bigint,b c:string>>"
     )
+
+
+def test_frames_are_made_with_pandas_if_it_must_be(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shut(*_: object, **__: object) -> None:
+        raise TypeError("another version")
+
+    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    ways = [(catalyst.empty_frame(session, DDL), catalyst.map_in_arrow(session.range(3), same, "id bigint"))]
+    monkeypatch.setattr(catalyst, "UserDefinedFunction", shut)
+    monkeypatch.setattr(catalyst, "jvm_of", shut)
+    ways.append((catalyst.empty_frame(session, DDL), catalyst.map_in_arrow(session.range(3), same, "id bigint")))
+    for empty, mapped in ways:
+        assert (empty.schema.simpleString(), empty.collect()) == ("struct<a:int,t:string>", [])
+        assert [field.nullable for field in empty.schema.fields] == [False, True]
+        assert [row.id for row in mapped.collect()] == [0, 1, 2]

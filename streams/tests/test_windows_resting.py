@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.tests.test_windows_arranging import catalog, definition, know, streams_in
+from barnabas.streams.windows.batches import owed_watermark_ms
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.groups import Group, Groups, new_group
 from barnabas.streams.windows.manager import Streams
@@ -85,6 +86,17 @@ def test_a_checkpoint_is_settled_when_spark_would_do_nothing(tmp_path: Path) -> 
     assert folder.is_settled()
     Path(folder.checkpoint, "commits", "3").write_text("v1\n")
     assert not folder.is_settled(), "what is damaged is for the start to tell"
+
+
+def test_a_batch_without_records_is_owed_if_windows_are_closed_by_an_earlier_watermark(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path), "query")
+    assert owed_watermark_ms(folder.checkpoint) == 0, "it has not begun"
+    spark_has(folder, 0, 0, 7000)
+    assert owed_watermark_ms(folder.checkpoint) == 7000
+    spark_has(folder, 1, 7000, None)
+    assert owed_watermark_ms(folder.checkpoint) == 7000
+    spark_has(folder, 1, 7000, 7000)
+    assert owed_watermark_ms(folder.checkpoint) == 0
 
 
 def test_no_mark_is_to_come_once_all_is_closed() -> None:

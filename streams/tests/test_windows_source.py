@@ -31,6 +31,7 @@ from barnabas.streams.windows.source import (
     MarkedReader,
     MarkPartition,
     StreamDataSource,
+    mark_of,
     read_mark,
     write_mark,
 )
@@ -47,6 +48,14 @@ def watermark(folder: Path, ms: int) -> None:
     (commits / str(len(os.listdir(commits)))).write_text(f'v1\n{{"nextBatchWatermarkMs":{ms}}}')
 
 
+def spark_did(folder: Path, offset: dict[str, Any], had: int, after: int) -> None:
+    """Note a batch with its watermark and the one after it, like Spark does."""
+    path = folder / "checkpoint" / "offsets" / str(len(list((folder / "checkpoint").glob("offsets/*"))))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'v1\n{{"batchWatermarkMs":{had}}}\n{json.dumps(offset)}')
+    watermark(folder, after)
+
+
 def reader(
     logs: Logs,
     close_file: Path,
@@ -60,6 +69,7 @@ def reader(
             **options,
             "closeFile": str(close_file),
             "holdFile": str(close_file.with_name("hold")),
+            "foreseeFile": str(close_file.with_name("foresee")),
             "bytesPerSecond": str(rate),
             "period": period,
             "rule": rule.encode(),
@@ -194,6 +204,39 @@ def test_the_source_waits_for_what_closes_a_window(tmp_path: Path, clock: Clock)
         at = made.latestOffset(at, ALL)
     assert at["t"] == {"0": 13}
     assert clock.now - waited <= WAIT_MS / 1000 + 0.01
+
+
+def test_the_watermark_after_a_batch_is_in_its_offset(tmp_path: Path, clock: Clock) -> None:
+    logs, began = Logs(tmp_path / "data"), NOW // 10_000 * 10_000
+    logs.write(numbers(0, 5), timestamp=began)
+    made = reader(logs, tmp_path / "close", rule=of_ten_seconds())
+    first = made.latestOffset(made.initialOffset(), ALL)
+    assert first["#close"] == {"at": 0}, "Spark is not prepared"
+    spark_did(tmp_path, first, 0, began + 4)
+    second = made.latestOffset(first, ALL)
+    assert (second["t"], second["#close"]) == (first["t"], {"at": 0, "foreseen": began + 4}), "a batch without records"
+    spark_did(tmp_path, second, began + 4, began + 4)
+    assert made.latestOffset(second, ALL) == second, "which is the only one"
+    (tmp_path / "foresee").touch()
+    logs.write(numbers(0, 1), timestamp=began + 10_000)
+    third = made.latestOffset(second, ALL)
+    assert (third["t"], third["#close"]) == ({"0": 6}, {"at": 0, "foreseen": began + 10_000})
+    spark_did(tmp_path, third, began + 10_000, began + 10_000)
+    assert made.latestOffset(third, ALL) == third
+    write_mark(str(tmp_path / "close"), began + 30_000)
+    fourth = made.latestOffset(third, ALL)
+    assert (fourth["t"], fourth["#close"]) == ({"0": 6}, {"at": began + 30_000, "foreseen": began + 30_000})
+    assert mark_of(fourth) == began + 30_000
+
+
+def test_of_a_backlog_no_watermark_is_foreseen(tmp_path: Path) -> None:
+    """The next batch follows at once and closes windows, and the source would read all records twice."""
+    logs = Logs(tmp_path / "data")
+    logs.write(numbers(0, 30), timestamp=NOW)
+    (tmp_path / "foresee").touch()
+    made = reader(logs, tmp_path / "close", rule=of_ten_seconds())
+    first = made.latestOffset(made.initialOffset(), ReadMaxBytes(300))
+    assert (first["t"]["0"] < 30, first["#close"]) == (True, {"at": 0})
 
 
 def test_marks_end_the_waiting_and_what_is_held_waits(tmp_path: Path, clock: Clock) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all"
 from barnabas.client.groups import Committed
 from barnabas.streams.query.definitions import StreamDefinition
 from barnabas.streams.query.errors import QueryError
+from barnabas.streams.windows.batches import Replay
 from barnabas.streams.windows.checkpoint import Folder, Progress, remove_others
 from barnabas.streams.windows.groups import Groups, Joined, kind_of, new_group
 from barnabas.streams.windows.slots import Slot, fits, slots_for
@@ -138,6 +139,29 @@ def test_a_checkpoint_fits_if_its_last_batch_is_the_next_one_or_the_last_one_tha
         return
     with pytest.raises(QueryError, match=f"{first}.*RECALCULATE STREAM"):
         folder.make_again(folder.first_batch([member()], positions), noted={})
+
+
+def test_a_batch_that_ends_where_the_one_before_does_gets_an_end_of_its_own(tmp_path: Path) -> None:
+    """Spark of an earlier version planned these by itself. Now it plans a batch only if the source has a new end."""
+    folder = Folder(str(tmp_path), "query")
+    with_batches(folder, 1)
+
+    def of(end: int, watermark: int) -> str:
+        return f'v1\n{{"batchWatermarkMs": {watermark}}}\n{{"t": {{"0": {end}}}, "#close": {{"at": 0}}}}'
+
+    assert folder.make_again(4, {1: of(10, 0), 2: of(10, 70), 3: of(20, 70)}) == 3
+    written = Path(folder.checkpoint, "offsets", "1")
+    assert not written.exists(), "Spark repeats its own last batch first"
+    replay = Replay(folder.replay_file)
+    first = replay.next()
+    written.write_text("v1")
+    second = replay.next()
+    written.with_name("2").write_text("v1")
+    assert (first, second, replay.next()) == (
+        {"t": {"0": 10}, "#close": {"at": 0}},
+        {"t": {"0": 10}, "#close": {"at": 0, "foreseen": 70}},
+        {"t": {"0": 20}, "#close": {"at": 0}},
+    )
 
 
 def test_another_checkpoint_or_none_does_not_fit_and_another_streams_progress_does_not_count(tmp_path: Path) -> None:

@@ -13,13 +13,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from barnabas.streams.windows.checkpoint import Folder
+from barnabas.streams.windows.due import Rule, rule_of
 from barnabas.streams.windows.expired import Expired
 from barnabas.streams.windows.frames import source_frame
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES
+from barnabas.streams.windows.one_batch import use_foreseen
 from barnabas.streams.windows.plan import Member, check, parsed, period_of, planned, reading, source_schema
 from barnabas.streams.windows.reading import Reading
 from barnabas.streams.windows.results import batch_results
-from barnabas.streams.windows.session import set_tasks
+from barnabas.streams.windows.session import set_query
 from barnabas.streams.windows.slots import Slot, slots_for
 from barnabas.streams.windows.source import FORMAT, write_mark
 from barnabas.streams.windows.watched import CLOSE
@@ -53,13 +55,19 @@ class Run:
         self.batches: dict[int, list[tuple[str | None, dict[str, Any], Any]]] = {}
         #: The rows of its batches, if they are to be kept.
         self.keeps_rows = False
+        #: Whether it plans and closes like a query of the driver, and runs on until it is stopped.
+        self.is_steady = False
         self.rows: list[Row] = []
         self.streams: dict[int, list[dict[str, Any]]] = {}
         self.query: StreamingQuery | None = None
         self.folder.make()
 
     def start(self, *, starts: tuple[int, ...] = (), batch_bytes: int = MAX_BATCH_BYTES) -> StreamingQuery:
-        """Run until all available data is processed."""
+        """Run until all available data is processed, or until it is stopped if it is steady."""
+        rule = rule_of(self.members[0].clauses, [member.clauses.window for member in self.members])
+        rule = rule if self.is_steady else Rule()
+        self._is_first = True
+        Path(self.folder.foresee_file).unlink(missing_ok=True)
         clauses = self.members[0].clauses
         values = {"format": self.values.format, "schema": self.values.schema}
         plan = StreamPlan(source=clauses.source, starts=starts, joined=self.joined, **values)
@@ -73,17 +81,18 @@ class Run:
             period=period_of(clauses),
             join=clauses.join,
             reading=self.reading(),
+            rule=rule,
         )
         running = planned(self.session, self.members, self.slots, frame, self.values)
         expired = None
         if clauses.expired_ms:
             expired = Expired(str(self.path), NOWHERE, plan, self.folder, self.members, self.slots)
         self._results_of = batch_results(running.results_of, expired, clauses.parallelism)
-        set_tasks(self.session, clauses.parallelism)
+        set_query(self.session, clauses.parallelism, source_plans_all=bool(rule.ends))
         self.query = (
             running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
-            .trigger(availableNow=True)
+            .trigger(**{"processingTime": "0 seconds"} if self.is_steady else {"availableNow": True})
             .foreachBatch(self._take)
             .start()
         )
@@ -94,6 +103,12 @@ class Run:
         return reading(self.session, self.members, self.slots, self.values)
 
     def _take(self, frame: DataFrame, batch: int) -> None:
+        if self.is_steady and self._is_first:
+            query = self.session.streams.get(self.folder.checkpoint_id())
+            assert query is not None
+            assert use_foreseen(self.session, query)
+            Path(self.folder.foresee_file).touch()
+        self._is_first = False
         if self.keeps_rows:
             kept = frame.collect()
             self.rows += kept

@@ -32,11 +32,13 @@ class Ahead:
         self._start: dict[TopicPartition, int] = {}
         self._looked: dict[TopicPartition, int] = {}
         self._unread = Unread()
+        #: The parts of the unread log with their newest event times, of which one may be that of a malformed record.
+        self.parts: list[tuple[int, Split]] = []
 
     def look(self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, tuple[int, int]]) -> Unread:
         """The unread data from `start` on; `ends` are each partition's first and last offsets. Raises WalError."""
         if self._start != start:
-            self._start, self._looked, self._unread = dict(start), {}, Unread()
+            self._start, self._looked, self._unread, self.parts = dict(start), {}, Unread(), []
         new = {}
         for key, (first, end) in ends.items():
             since = self._looked.get(key, max(start.get(key, first), first))
@@ -49,8 +51,9 @@ class Ahead:
             size = self._unread.size + max(sum(split.end - split.start for split in splits), 1)
             newest = self._unread.newest
             if size < MOST_BYTES:
-                found = [newest, *map(self._newest, splits)]
-                newest = max((each for each in found if each is not None), default=None)
+                found = [(time, split) for split in splits if (time := self._newest(split)) is not None]
+                self.parts += found
+                newest = max((time for time, _ in self.parts), default=None)
             self._unread = Unread(size, newest)
         return self._unread
 

@@ -23,6 +23,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.fetch import Reader
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.streams.windows.foreseen import FORESEEN, PLACE
 from barnabas.wire.internal_topics import QUERIES_TOPIC
 from barnabas.wire.queries.messages import StreamBatch, decode
 
@@ -75,6 +76,16 @@ def next_watermark_ms(checkpoint: str) -> int:
         return 0
 
 
+def owed_watermark_ms(checkpoint: str) -> int:
+    """The watermark after the last completed batch if that batch has closed windows by an earlier one; otherwise 0."""
+    last = last_batch(checkpoint, COMMITS)
+    try:
+        after, had = next_watermark_ms(checkpoint), watermark_ms(text_of(checkpoint, last))
+    except (OSError, IndexError, msgspec.DecodeError):
+        return 0
+    return after if after > had else 0
+
+
 def noted(cluster: Cluster, queries: Sequence[str]) -> dict[int, str]:
     """What the batches of a query read, as noted under these ids. Later ids take precedence.
 
@@ -102,7 +113,7 @@ def make_again(checkpoint: str, replay_file: str, texts: Mapping[int, str]) -> N
     Raises OSError, msgspec.DecodeError.
     """
     last = last_batch(checkpoint)
-    offsets = {batch: source_offset(text) for batch, text in texts.items()}
+    offsets = _ends_of(texts, source_offset(text_of(checkpoint, last)) if last >= 0 else {})
     new = Path(f"{replay_file}.new")
     new.write_bytes(msgspec.json.encode({str(batch): offset for batch, offset in offsets.items()}))
     new.replace(replay_file)
@@ -112,6 +123,21 @@ def make_again(checkpoint: str, replay_file: str, texts: Mapping[int, str]) -> N
         hidden = path.with_name(f".{path.name}.replay.tmp")
         hidden.write_text(texts[last + 1])
         hidden.replace(path)
+
+
+def _ends_of(texts: Mapping[int, str], before: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Where batches end, each at another place than the one before, or Spark would not plan it.
+
+    A batch that Spark itself planned without records ends where the one before does. It gets its watermark as the
+    foreseen one.
+    """
+    found = {}
+    for batch, text in sorted(texts.items()):
+        offset = source_offset(text)
+        is_new = offset != before
+        found[batch] = offset if is_new else {**offset, PLACE: {**offset.get(PLACE, {}), FORESEEN: watermark_ms(text)}}
+        before = offset
+    return found
 
 
 class Replay:

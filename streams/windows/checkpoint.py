@@ -4,6 +4,7 @@
     DATA_DIR/streams/ID/close          the last mark that closed windows (source.py)
     DATA_DIR/streams/ID/replay         batches that are run again (batches.py)
     DATA_DIR/streams/ID/hold           exists while a stream is being made that may share the query
+    DATA_DIR/streams/ID/foresee        exists while the query closes windows in one batch (one_batch.py)
 
 Results and progress reach the broker in one transaction, so its committed offsets say which batches are written: the
 same number for each stream of the query. Spark writes the offsets of a batch before the batch runs, and commits it
@@ -73,6 +74,7 @@ class Folder:
         self.close_file = os.path.join(self.path, "close")
         self.hold_file = os.path.join(self.path, "hold")
         self.replay_file = os.path.join(self.path, "replay")
+        self.foresee_file = os.path.join(self.path, "foresee")
         self._syncer = durable.Syncer(self.checkpoint)
 
     def make(self) -> None:

@@ -62,6 +62,7 @@ def source_frame(
         "closeFile": folder.close_file,
         "holdFile": folder.hold_file,
         "replayFile": folder.replay_file,
+        "foreseeFile": folder.foresee_file,
         "bytesPerSecond": str(rate),
         "rule": rule.encode(),
         "period": f"{period.length_ms},{period.offset_ms}" if period is not None else "",

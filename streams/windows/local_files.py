@@ -17,6 +17,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from barnabas.streams.windows.compiled import compiled, loader
+
 _PACKAGE = "org.apache.hadoop.fs"
 _RAW, _LOCAL, _DOOR = "BarnabasRawFiles", "BarnabasLocalFiles", "BarnabasDoor"
 _LOG = logging.getLogger(__name__)
@@ -102,13 +104,13 @@ def _use(spark: SparkSession) -> None:
     name = f"{_PACKAGE}.{_LOCAL}"
     if conf.get("fs.file.impl") == name:
         return
-    hadoop = jvm.java.lang.Class.forName(f"{_PACKAGE}.LocalFileSystem", True, _loader(jvm))
-    door = _compiled(jvm, _SOURCE_DOOR).getClassLoader().loadClass(f"barnabas.{_DOOR}")
+    hadoop = jvm.java.lang.Class.forName(f"{_PACKAGE}.LocalFileSystem", True, loader(jvm))
+    door = compiled(jvm, _SOURCE_DOOR).getClassLoader().loadClass(f"barnabas.{_DOOR}")
     kinds = gateway.new_array(jvm.java.lang.Class, 2)
     kinds[0], kinds[1] = hadoop.getClass(), jvm.java.lang.Class.forName("[B")
     define = door.getMethod("define", kinds)
     for source in (_SOURCE, _SOURCE_LOCAL):
-        for code in _compiled(jvm, source).getBytecodes().values():
+        for code in compiled(jvm, source).getBytecodes().values():
             given = gateway.new_array(jvm.java.lang.Object, 2)
             given[0], given[1] = hadoop, code
             define.invoke(None, given)
@@ -120,14 +122,3 @@ def _use(spark: SparkSession) -> None:
     found = files.get(where, conf).getClass().getName()
     if found != name:
         raise RuntimeError(f"files are written by {found}")
-
-
-def _loader(jvm: Any) -> Any:
-    return jvm.java.lang.Thread.currentThread().getContextClassLoader()
-
-
-def _compiled(jvm: Any, source: str) -> Any:
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(_loader(jvm))
-    compiler.cook(source)
-    return compiler

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from barnabas.streams.encode.times import OBJECT
 from barnabas.streams.query.analysis import Selected, resolve, selected
-from barnabas.streams.query.catalyst import column, jvm_of, projected
+from barnabas.streams.query.catalyst import column, empty_frame, jvm_of, projected
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.query.parts import PARTS
 from barnabas.streams.query.pushdown import Least
@@ -127,7 +127,7 @@ def check(
 
     Raises QueryError if the stream is not possible.
     """
-    frame = spark.createDataFrame([], source_schema(values, joined, by_clock=clauses.by_clock))
+    frame = empty_frame(spark, source_schema(values, joined, by_clock=clauses.by_clock))
     with _analysis:
         frame = with_other(frame, clauses)
         found = _wanted(spark, Member(0, clauses, stages), frame, values)
@@ -141,7 +141,7 @@ def reading(spark: SparkSession, members: Sequence[Member], slots: Sequence[Slot
     clauses = members[0].clauses
     if clauses.join is not None:
         return None
-    frame = spark.createDataFrame([], source_schema(values, by_clock=clauses.by_clock))
+    frame = empty_frame(spark, source_schema(values, by_clock=clauses.by_clock))
     with _analysis:
         wanted = [_wanted(spark, member, frame, values) for member in members]
     each = [(one.member.clauses, one.member.starts, one.uses, one.needs) for one in wanted]
@@ -289,11 +289,11 @@ def _planned(
     """The results over a frame; over an empty one if they pass through an operator of ours."""
     clauses, rows = wanted[0].member.clauses, _rows(wanted, slots, frame)
     if isinstance(clauses.window, RowWindow):
-        made = _made(slots, windows_of(spark.createDataFrame([], CLOSED), _all_inputs(slots)))
+        made = _made(slots, windows_of(empty_frame(spark, CLOSED), _all_inputs(slots)))
     else:
         made = _made(slots, _windowed(wanted, rows))
     if clauses.fill is not None:
-        made = filled(spark.createDataFrame([], FOLLOWING), made.schema, 1)
+        made = filled(empty_frame(spark, FOLLOWING), made.schema, 1)
     return _told(spark, wanted, slots, made)
 
 

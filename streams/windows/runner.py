@@ -32,12 +32,13 @@ from barnabas.streams.windows.expired import Expired
 from barnabas.streams.windows.frames import source_frame
 from barnabas.streams.windows.groups import Group
 from barnabas.streams.windows.limits import MAX_BATCH_BYTES, MAX_ROWS_BATCH_BYTES, Limits
+from barnabas.streams.windows.one_batch import use_foreseen
 from barnabas.streams.windows.others import TABLE_OUTGROWN
 from barnabas.streams.windows.plan import Member, MemberError, parsed, period_of, planned, reading
 from barnabas.streams.windows.quiet import Quiet
 from barnabas.streams.windows.results import batch_results
 from barnabas.streams.windows.row_plan import OUTGROWN
-from barnabas.streams.windows.session import set_tasks
+from barnabas.streams.windows.session import set_query
 from barnabas.streams.windows.sink import Target, TransactionSink
 from barnabas.streams.windows.source import ends_of, read_mark, write_mark
 from barnabas.streams.windows.watched import AHEAD, MALFORMED, NO_TIME, OBSERVED, RECORDS
@@ -98,7 +99,7 @@ class Runner:
         self._behind_at, self._behind_by = 0.0, 0
         self._were: dict[TopicPartition, int] = {}  # the source's ends at that time
         self._quiet: Quiet | None = None
-        self._by_clock = False
+        self._by_clock = self._foresees = False
         #: The limit of each stream's rows of state, by topic.
         self.most_rows: dict[str, int] = {}
         #: The state of each stream, and the query's position in its source: before the start, only the checkpoint knows
@@ -195,7 +196,7 @@ class Runner:
         clauses, kinds = members[0].clauses, [member.clauses.window for member in members]
         plan = msgspec.structs.replace(self.source, starts=self.group.starts)
         rate = limits.source_bytes_per_second
-        of_rows = isinstance(clauses.window, RowWindow)
+        of_rows, rule = isinstance(clauses.window, RowWindow), rule_of(clauses, kinds, trigger_ms)
         frame = source_frame(
             self._session,
             self._home.data_dir,
@@ -207,14 +208,16 @@ class Runner:
             period=period_of(clauses),
             join=clauses.join,
             reading=reading(self._session, members, self.group.slots, plan.values),
-            rule=rule_of(clauses, kinds, trigger_ms),
+            rule=rule,
         )
         running = planned(self._session, members, self.group.slots, frame, plan.values)
         expired = None
         if clauses.expired_ms:
             expired = Expired(self._home.data_dir, server, plan, self.folder, members, self.group.slots)
         results_of = batch_results(running.results_of, expired, clauses.parallelism)
-        sink = TransactionSink(self._producer, server, targets, self.folder, self._note_batch, results_of, limits)
+        sink = TransactionSink(
+            self._producer, server, targets, self.folder, self._note_batch, results_of, limits, self._foresee
+        )
         sink.next_batch = first
         self._quiet, self._by_clock = Quiet(clauses, kinds, now), clauses.by_clock
         self.most_rows = {
@@ -223,7 +226,9 @@ class Runner:
         self._sink = sink
         self._told_rows = dict(sink.rows)
         self.release()
-        set_tasks(self._session, clauses.parallelism)
+        Path(self.folder.foresee_file).unlink(missing_ok=True)
+        self._foresees = bool(rule.ends)
+        set_query(self._session, clauses.parallelism, source_plans_all=bool(rule.ends))
         self._query = (
             running.rows.writeStream.outputMode("update" if clauses.trigger == AT_ONCE else "append")
             .option("checkpointLocation", self.folder.checkpoint)
@@ -231,6 +236,12 @@ class Runner:
             .foreachBatch(sink)
             .start()
         )
+
+    def _foresee(self) -> None:
+        """Make batches close windows by their own records, if the source can tell which ones do."""
+        query = self._session.streams.get(self.folder.checkpoint_id()) if self._foresees else None
+        if query is not None and use_foreseen(self._session, query):
+            Path(self.folder.foresee_file).touch()
 
     def _note_batch(self, batch: int) -> None:
         """Note what a batch reads, so that it can be repeated. Raises OSError, ClientError."""

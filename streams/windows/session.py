@@ -5,6 +5,8 @@ Spark keeps some of these in a stream's checkpoint and continues with those: a c
 
 from __future__ import annotations
 
+import threading
+
 from pyspark.sql import SparkSession
 
 from barnabas.streams.query.session import TEXT_SETTINGS
@@ -14,6 +16,7 @@ from barnabas.streams.windows.local_files import use_local_files
 from barnabas.streams.windows.source import StreamDataSource
 
 _TASKS = "spark.sql.shuffle.partitions"
+_SECOND_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _SETTINGS = {
     **TEXT_SETTINGS,
     _TASKS: "1",
@@ -29,6 +32,8 @@ _SETTINGS = {
     # It refuses a stateful operator after an aggregate because of time-outs, which fill.py does not have. The plans are
     # ours, and all of them are tested.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
+    # Records are late by the watermark of the batch before, and windows close by the batch's own (one_batch.py).
+    "spark.sql.streaming.statefulOperator.allowMultiple": "true",
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
     "spark.sql.streaming.stopTimeout": "10000",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
@@ -43,20 +48,26 @@ def streams_session(spark: SparkSession) -> SparkSession:
     Raises WalError if the workers' Python cannot run the source.
     """
     application = str(spark.sparkContext.applicationId)
-    if application not in _made:
-        made = spark.newSession()
-        for name, value in _SETTINGS.items():
-            made.conf.set(name, value)
-        check_workers(made)
-        use_local_files(made)
-        made.dataSource.register(StreamDataSource)
-        _made[application] = made
+    with _making:  # the first stream is checked by one thread while another one starts it
+        if application not in _made:
+            made = spark.newSession()
+            for name, value in _SETTINGS.items():
+                made.conf.set(name, value)
+            check_workers(made)
+            use_local_files(made)
+            made.dataSource.register(StreamDataSource)
+            _made[application] = made
     return _made[application]
 
 
-def set_tasks(session: SparkSession, count: int) -> None:
-    """Make this many tasks hold the state of the next query to start, which takes the settings of that moment."""
-    session.conf.set(_TASKS, str(count))
+def set_query(session: SparkSession, tasks: int, *, source_plans_all: bool = False) -> None:
+    """Settings of the next query to start, which takes those of that moment: the number of tasks that hold its state.
+
+    With `source_plans_all`, Spark plans no batches without records by itself: its source has every batch planned.
+    """
+    session.conf.set(_TASKS, str(tasks))
+    session.conf.set(_SECOND_BATCHES, str(not source_plans_all).lower())
 
 
 _made: dict[str, SparkSession] = {}
+_making = threading.Lock()

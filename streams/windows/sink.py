@@ -26,6 +26,7 @@ from barnabas.client.partitioner import murmur2
 from barnabas.client.produce import Batch
 from barnabas.client.transactional import TransactionalProducer, write
 from barnabas.streams.encode import encode
+from barnabas.streams.query.catalyst import map_in_arrow
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.groups import Joined
 from barnabas.streams.windows.limits import Limits, Pace
@@ -62,16 +63,24 @@ class TransactionSink:
         note: Callable[[int], None],
         results_of: Callable[[DataFrame, int], DataFrame],
         limits: Limits,
+        begins: Callable[[], None] = lambda: None,
     ) -> None:
-        """`note` is called with each batch before its commit; `results_of` extracts the results from its rows."""
+        """`note` is called with each batch before its commit; `results_of` extracts the results from its rows.
+
+        `begins` is called in the first batch, while Spark waits for it.
+        """
         self._producer, self._server, self._targets, self._folder = producer, server, targets, folder
         self._note, self._results_of, self._limits = note, results_of, limits
+        self._begins: Callable[[], None] | None = begins
         self.next_batch = 0
         #: How many results have been written, by topic.
         self.rows = dict.fromkeys((target.topic for target in targets.values()), 0)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write a batch. Whatever it raises ends the query, which is then started again."""
+        if self._begins is not None:
+            self._begins()
+            self._begins = None
         if batch < self.next_batch:
             rows.write.format("noop").mode("overwrite").save()  # computing its rows updates its state
             return
@@ -79,7 +88,7 @@ class TransactionSink:
         targets = {member.number: target for member, target in self._targets.items()}
         identity = producer.transactional_id, producer.producer_id, producer.epoch
         writer = Writer(self._server, targets, *identity, self._limits)
-        reports = self._results_of(rows, batch).mapInArrow(writer.__call__, REPORT).collect()
+        reports = map_in_arrow(self._results_of(rows, batch), writer.__call__, REPORT).collect()
         positions = {
             (target.topic, 0): Committed(batch + 1, self._folder.progress(member).encode())
             for member, target in self._targets.items()

@@ -3,6 +3,9 @@
 A mark is a row that has a time and nothing else. The driver writes the time into a file; the file's time is part of the
 source's offset, so Spark's checkpoint says which mark a batch has, and a repeated batch has the same one.
 
+The watermark after a batch is part of the batch's offset if it is known (foreseen.py), while the file `foreseeFile`
+exists. Otherwise a batch without records follows that closes the windows; its offset has the watermark, too.
+
 While the file `holdFile` exists, the source reports no new records: a stream that is being made may share the query,
 which must not read the stream's first record too early.
 
@@ -28,7 +31,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -36,6 +39,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 from pyspark.sql.types import StructField, StructType
 
+from barnabas.streams.quick_arrow import WITHOUT_PANDAS, import_arrow
 from barnabas.streams.source.batch import SplitPartition
 from barnabas.streams.source.names import CORRUPT, META
 from barnabas.streams.source.offsets import from_wire, to_wire
@@ -45,8 +49,9 @@ from barnabas.streams.source.source import WalDataSource
 from barnabas.streams.source.stream import StreamReader
 from barnabas.streams.wal import NotReadyError, Planner, Split, Stamps, offset_at, read
 from barnabas.streams.windows.ahead import OWN_TIME, Ahead
-from barnabas.streams.windows.batches import Replay, next_watermark_ms
+from barnabas.streams.windows.batches import Replay, next_watermark_ms, owed_watermark_ms
 from barnabas.streams.windows.due import Due, Rule, Unread
+from barnabas.streams.windows.foreseen import FORESEEN, PLACE, Foreseen
 from barnabas.streams.windows.others import OTHER, Other, OtherRows, Table
 from barnabas.streams.windows.panes import Panes, panes_from
 from barnabas.streams.windows.ticks import Ticks
@@ -55,10 +60,11 @@ from barnabas.wire.aliases import TopicPartition
 from barnabas.wire.streams.clauses import RECORD_TIME
 
 FORMAT = "barnabas-stream"
-_FILES, _RATE, _PERIOD, _JOINED = ("closefile", "holdfile", "replayfile"), "bytespersecond", "period", "joined"
+_FILES = "closefile", "holdfile", "replayfile", "foreseefile"
+_RATE, _PERIOD, _JOINED = "bytespersecond", "period", "joined"
 _PARSED, _PANES, _RULE = "parsed", "panes", "rule"
-#: The mark in an offset, and the ends of a table's partitions. These cannot be topics' names.
-_MARK, _AT, _TABLE = "#close", "at", "#table"
+#: The mark and the foreseen watermark in an offset, and a table's ends. These cannot be topics' names.
+_MARK, _AT, _TABLE = PLACE, "at", "#table"
 # How long Spark waits for a batch before it does other things, such as checking whether to stop the query; and how long
 # after a quiet period, when the source also rests between its looks.
 WAIT_SECONDS, QUIET_WAIT_SECONDS = 0.5, 1.0
@@ -93,7 +99,7 @@ def read_mark(path: str) -> int:
 
 
 class StreamDataSource(WalDataSource):
-    """The `wal` source with `closeFile`, `holdFile`, `replayFile`, `bytesPerSecond`, `period`, `rule` and `joined`.
+    """The `wal` source with `closeFile` and other files, `bytesPerSecond`, `period`, `rule` and `joined`.
 
     The schema's last column is that of the marks, followed by that of the clock if there is a period, and then by that
     of a join. With `parsed`, a value must fit all of these columns, while the schema has only those that are needed.
@@ -117,6 +123,8 @@ class StreamDataSource(WalDataSource):
         return FORMAT
 
     def streamReader(self, schema: StructType) -> MarkedReader:
+        if WITHOUT_PANDAS in os.environ:
+            import_arrow(numpy=True)
         inner = [field for field in schema.fields if field.name not in (CLOSE, CLOCK, OTHER)]
         if self._panes is not None:
             inner = inner[: -self._panes.added]
@@ -182,6 +190,7 @@ class MarkedReader(StreamReader):
         close_file: str,
         hold_file: str = "",
         replay_file: str = "",
+        foresee_file: str = "",
         *,
         rate: int = 0,
         ticks: Ticks | None = None,
@@ -203,8 +212,9 @@ class MarkedReader(StreamReader):
         self._stamp: object = None
         self._grew_at = self._asked_at = 0.0
         self._last_start: dict[str, Any] | None = None
-        self._watermark = 0
-        self._close_file, self._hold_file = close_file, hold_file
+        self._watermark = self._owed = 0
+        self._close_file, self._hold_file, self._foresee_file = close_file, hold_file, foresee_file
+        self._foreseen = Foreseen(rows, rule)
         self._replay = Replay(replay_file) if replay_file else None
         self._changed_at = time.monotonic()
         self._rate, self._next_at = rate, 0.0
@@ -219,17 +229,17 @@ class MarkedReader(StreamReader):
         self._schema = pa.schema([*target, *own])
 
     def initialOffset(self) -> dict[str, Any]:
-        return {**super().initialOffset(), _MARK: {_AT: 0}, **self._table_now()}
+        return _Parts(super().initialOffset(), 0, self._table_now(), 0).offset()
 
-    def _table_now(self) -> dict[str, dict[str, int]]:
-        """The ends of the table's partitions, for an offset."""
+    def _table_now(self) -> dict[str, int]:
+        """The ends of the table's partitions; empty if there is no table."""
         if self._others is None or not self._others.reads.is_table:
             return {}
         log_dir, _ = self._open()
         with contextlib.suppress(NotReadyError):  # keep the last known ends
             found = log_dir.ranges(log_dir.partitions(self._others.reads.source))
             self._table_ends = {str(number): end for (_, number), (_, end) in found.items()}
-        return {_TABLE: self._table_ends}
+        return self._table_ends
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if self._replay is not None and (again := self._replay.next()) is not None:
@@ -240,7 +250,9 @@ class MarkedReader(StreamReader):
         # A batch has just completed: Spark may have another one to do, without records, that gives results.
         follows, self._last_start = start != self._last_start, start
         if follows:
-            self._watermark = next_watermark_ms(os.path.join(os.path.dirname(self._close_file), "checkpoint"))
+            checkpoint = os.path.join(os.path.dirname(self._close_file), "checkpoint")
+            self._watermark = next_watermark_ms(checkpoint)
+            self._owed = owed_watermark_ms(checkpoint) if self._rule.ends else 0
         while True:
             began = time.thread_time()
             found, pause = self._look(start, limit)
@@ -256,22 +268,37 @@ class MarkedReader(StreamReader):
         """The end of a due batch, or `start`; and the seconds until the next look."""
         if self._hold_file and os.path.exists(self._hold_file):
             return start, _LOOK_SECONDS
-        plain, mark, table = _apart(start)
+        plain, mark, table, foreseen = _apart(start)
         unread = self._unread(plain)
         closing = max(mark, read_mark(self._close_file)) if self._ticks is None else mark
         closes = closing > mark if self._ticks is None else self._ticks.is_over(mark)
         is_due = self._due.is_due(unread, self._watermark) or closes or self._target is not None
-        ends = plain
+        ends, foreseen = plain, max(foreseen, self._owed)
         if is_due and unread.size and time.monotonic() >= self._next_at:
             ends = self._ends(plain, limit)
         latest = closing if self._ticks is None else self._ticks.next(mark, has_records=ends != plain)
-        now = {_TABLE: table} if table else {}
         if ends != plain:
-            now = self._table_now()
+            table = self._table_now()
             read = from_wire(ends)[0]
             leaves = any(read.get(key, first) < end for key, (first, end) in self._seen.items())
             self._due.planned(unread, self._watermark, leaves=leaves)
-        return {**ends, _MARK: {_AT: latest}, **now}, self._due.look_again(unread, self._watermark)
+            if not leaves and self._foresees():
+                foreseen = max(foreseen, self._watermark_after(plain, read))
+        if latest > mark and self._foresees():
+            foreseen = max(foreseen, latest - self._rule.delay_ms)
+        found = _Parts(ends, latest, table, foreseen)
+        return found.offset(), self._due.look_again(unread, self._watermark)
+
+    def _foresees(self) -> bool:
+        """Whether the watermark after a batch may be part of its offset."""
+        return bool(self._rule.ends) and os.path.exists(self._foresee_file)
+
+    def _watermark_after(self, plain: dict[str, Any], read: Mapping[TopicPartition, int]) -> int:
+        """The watermark after a batch that reads up to `read`; 0 if that is not known."""
+        assert self._ahead is not None
+        ranges = {key: (first, read.get(key, first)) for key, (first, _) in self._seen.items()}
+        self._ahead.look(from_wire(plain)[0], ranges)
+        return self._foreseen.watermark(self._ahead.parts)
 
     def _unread(self, plain: dict[str, Any]) -> Unread:
         """The unread data from an offset on."""
@@ -325,7 +352,7 @@ class MarkedReader(StreamReader):
         return first_time(self._open()[1], key, at, self._seen.get(key, (0, 0))[1])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        (began, before, _), (ends, mark, table) = _apart(start), _apart(end)
+        (began, before, _, _), (ends, mark, table, _) = _apart(start), _apart(end)
         splits = [part.split for part in super().partitions(began, ends) if isinstance(part, SplitPartition)]
         table_ends = {int(number): at for number, at in table.items()}
         found: list[InputPartition] = [RecordsPartition(task, mark, table_ends) for task in tasks_of(splits)]
@@ -404,17 +431,30 @@ def _blank(field: pa.Field, count: int = 1) -> pa.Array:
 
 def ends_of(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """The source's own offsets in one of Spark's offsets."""
-    ends, _ = from_wire(_apart(dict(offset))[0])
+    ends, _ = from_wire(_apart(dict(offset)).plain)
     return ends
 
 
 def mark_of(offset: Mapping[str, Any]) -> int:
     """The time of the last mark in one of Spark's offsets."""
-    return _apart(dict(offset))[1]
+    return _apart(dict(offset)).mark
 
 
-def _apart(offset: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, int]]:
-    """The source's own offset, the mark's time, and the ends of a table."""
+class _Parts(NamedTuple):
+    """An offset: the source's own, the mark's time, the ends of a table, and the watermark after the batch or 0."""
+
+    plain: dict[str, Any]
+    mark: int
+    table: dict[str, int]
+    foreseen: int
+
+    def offset(self) -> dict[str, Any]:
+        """The offset for Spark. It is a new one if anything is new."""
+        told = {_AT: self.mark, FORESEEN: self.foreseen} if self.foreseen else {_AT: self.mark}
+        return {**self.plain, _MARK: told, **({_TABLE: self.table} if self.table else {})}
+
+
+def _apart(offset: dict[str, Any]) -> _Parts:
     plain = dict(offset)
-    mark, table = plain.pop(_MARK, {}).get(_AT, 0), plain.pop(_TABLE, {})
-    return plain, int(mark), table
+    told, table = plain.pop(_MARK, {}), plain.pop(_TABLE, {})
+    return _Parts(plain, int(told.get(_AT, 0)), table, int(told.get(FORESEEN, 0)))
