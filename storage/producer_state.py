@@ -33,6 +33,7 @@ from barnabas.wire.crc import crc32c
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 SUFFIX = ".snapshot"
+# As many as a producer has in flight at most.
 _KEPT_BATCHES = 5
 # The most producers that one partition remembers: about 4 MB.
 MOST_PRODUCERS = 5_000
@@ -49,6 +50,14 @@ class KnownBatch(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp: int
+
+
+class Refused(NamedTuple):
+    """A batch that could not be written: epoch, first sequence, and those of the batches that came behind it since."""
+
+    epoch: int
+    first: int
+    behind: set[int]
 
 
 class Producer:
@@ -75,20 +84,24 @@ class ProducerState:
         self.verifications = Verifications()
         #: Damaged snapshots that `load` has skipped.
         self.damaged: list[str] = []
-        #: The first batch of each producer that could not be written, until it is: epoch and first sequence. It belongs
-        #: to this process.
-        self._refused: dict[int, tuple[int, int]] = {}
+        #: By producer, the first batch that could not be written, until it is. This belongs to the process.
+        self._refused: dict[int, Refused] = {}
 
     def refuse(self, header: BatchHeader) -> None:
         """Note that a batch could not be written. Its producer sends it again, and has others in flight behind it."""
         epoch, first = header.producer_epoch, header.base_sequence
         if first >= 0 and (header.producer_id in self._refused or len(self._refused) < MOST_PRODUCERS):
-            self._refused[header.producer_id] = (epoch, first)
+            self._refused[header.producer_id] = Refused(epoch, first, set())
 
     def _check_refused(self, header: BatchHeader) -> None:
-        epoch, first = self._refused.get(header.producer_id, (-1, -1))
-        if header.producer_epoch == epoch and header.base_sequence > first:
-            raise StorageError(f"an earlier batch of producer {header.producer_id} was refused: it must come first")
+        refused = self._refused.get(header.producer_id)
+        if refused is None or header.producer_epoch != refused.epoch or header.base_sequence <= refused.first:
+            return
+        if header.base_sequence in refused.behind or len(refused.behind) == _KEPT_BATCHES:
+            del self._refused[header.producer_id]  # producers repeat batches in order: this one has given up the first
+            return
+        refused.behind.add(header.base_sequence)
+        raise StorageError(f"an earlier batch of producer {header.producer_id} was refused: it must come first")
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """The batch that this one repeats, or None if it may be appended. A coordinator's batch has no sequence.

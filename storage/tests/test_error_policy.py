@@ -32,7 +32,7 @@ from barnabas.storage.tests.support import (
     recovered,
     values_of,
 )
-from barnabas.wire.errors import KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 CALLS = [
@@ -176,19 +176,21 @@ def test_a_full_disk_frees_room_by_retention_and_takes_records_again(tmp_path: P
     assert vnode.size_bytes == 0
 
 
+class FullDisk(Io):
+    """A disk that can have no room for data."""
+
+    full = False
+
+    def pwritev(self, fd: int, parts: object, position: int) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().pwritev(fd, parts, position)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_batches_behind_a_refused_one_are_refused_like_it_and_not_as_out_of_order(tmp_path: Path, known: bool) -> None:
     """librdkafka would take a new epoch after OUT_OF_ORDER_SEQUENCE_NUMBER, and repeat batches of other partitions."""
-
-    class Full(Io):
-        full = False
-
-        def pwritev(self, fd: int, parts: object, position: int) -> int:
-            if self.full:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return super().pwritev(fd, parts, position)  # type: ignore[arg-type]
-
-    io = Full()
+    io = FullDisk()
     vnode = created(tmp_path / "t-0", CONFIG, io=io)
     first = 0
     if known:
@@ -214,6 +216,32 @@ def test_batches_behind_a_refused_one_are_refused_like_it_and_not_as_out_of_orde
     io.full = False
     vnode.append(produced(0, epoch=1), now_ms=NOW)
     vnode.append(produced(1, epoch=1), now_ms=NOW)
+
+
+@pytest.mark.parametrize("behind", [[2, 3, 2], [2, 3, 4, 5, 6, 7]])
+def test_a_producer_that_gives_up_a_refused_batch_is_told_that_one_is_missing(
+    tmp_path: Path, behind: list[int]
+) -> None:
+    """It repeats a later batch before the refused one, or has more behind it than can be in flight."""
+    io = FullDisk()
+    vnode = created(tmp_path / "t-0", CONFIG, io=io)
+    vnode.append(produced(0), now_ms=NOW)
+    io.full = True
+    for _ in range(2):  # the refused batch comes again, and those behind it with it
+        for number in (1, 2, 3):
+            with pytest.raises(StorageError):
+                vnode.append(produced(number), now_ms=NOW)
+    with pytest.raises(StorageError):
+        vnode.append(produced(1), now_ms=NOW)
+    io.full = False
+    *early, last = behind
+    for number in early:
+        with pytest.raises(StorageError, match="must come first"):
+            vnode.append(produced(number), now_ms=NOW)
+    with pytest.raises(KafkaError, match=f"sent sequence {last} after") as told:
+        vnode.append(produced(last), now_ms=NOW)
+    assert told.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    vnode.append(produced(1), now_ms=NOW)
 
 
 async def test_an_fsync_for_which_there_is_no_descriptor_is_done_later_and_who_waits_is_served(tmp_path: Path) -> None:
