@@ -13,14 +13,24 @@ from typing import Any
 import pytest
 import trio
 from cryptography import x509
+from trio.testing import MockClock
 
 from barnabas.broker.failures import leaves
 from barnabas.broker.net import handshakes
 from barnabas.broker.security import tls as security_tls
 from barnabas.broker.settings.keys import ConfigError
-from barnabas.broker.tests.client import Client, Closed, answer_of, batch_of, fetch_request, frame_of
+from barnabas.broker.tests.client import (
+    Client,
+    Closed,
+    answer_of,
+    batch_of,
+    fetch_request,
+    frame_of,
+    produce_request,
+)
 from barnabas.broker.tests.conftest import Running, Start, until
 from barnabas.broker.tests.sasl_client import log_in_plain
+from barnabas.broker.tests.test_quotas_enforced import happens, limit, muted
 from barnabas.broker.tests.tls_client import client_context, tls_connect
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -270,6 +280,25 @@ async def test_pipelined_clients(tls: Any) -> None:
 
 
 HELLO = InMemory(client_context(CA)).shake()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_requests_ahead_of_a_quota_wait_in_the_records_that_have_come(
+    tls: Any, mock_clock: MockClock, at_once: bool
+) -> None:
+    """OpenSSL has them already, so the socket is silent when their turn comes."""
+    async with tls() as running, await tls_connect(running.port, client_context(CA)) as client:
+        await client.create_topic("t")
+        await limit(client, {"client-id": client.client_id}, producer_byte_rate=100)
+        frames = [frame_of(produce_request("t", batch_of(bytes(5000))), 9, number) for number in range(1, 5)]
+        for part in [b"".join(frames)] if at_once else frames:
+            await client.send_bytes(part)
+        for number in range(1, 5):
+            await client.receive_frame()
+            await happens(lambda: len(muted(running)) == 1)
+            assert running.node.vnodes["t", 0].log_end_offset == number
+            mock_clock.jump(1000.0)
+        await happens(lambda: not muted(running))
 
 
 async def test_half_open_handshakes_keep_nobody_out(tls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
