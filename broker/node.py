@@ -348,6 +348,7 @@ class Node:
         self.configs = parts.make(ResourceConfigs)
         self.authentication = parts.make(Authentication)
         self.authentication.trust_driver(self.queries.secret.writer_id)
+        self.tls.trust_driver(self.queries.secret.writer_id)
         self.moves = parts.make(Moves)
         parts.make(Removals)
         self.metadata_snapshots = parts.make(
@@ -403,8 +404,11 @@ class Node:
         try:
             self.data_dir.claim.announce(self.identity.local_address)
             local = self.identity.local_listener
-            certificates = self.tls.certificates(local.name) if local.protocol.is_encrypted else ""
-            self.queries.secret.tell_how(local.protocol, certificates)
+            if local.protocol.is_encrypted:
+                certificates = self.tls.certificates(local.name)
+                self.queries.secret.tell_how(local.protocol, certificates, self.tls.driver(local.name))
+            else:
+                self.queries.secret.tell_how(local.protocol)
         except OSError as error:  # these processes have an option for the address
             self.log.warning("address.not.written", error=error)
 

@@ -13,6 +13,7 @@ import os
 import secrets
 from pathlib import Path
 
+from barnabas.broker.security.driver_certificate import DriverCertificate
 from barnabas.broker.settings.listeners import Protocol
 from barnabas.wire import driver_login
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -39,9 +40,9 @@ class DriverSecret:
             file.write(text)
         made.replace(self._data_dir / name)
 
-    def tell_how(self, protocol: Protocol, certificates: str = "") -> None:
+    def tell_how(self, protocol: Protocol, certificates: str = "", own: DriverCertificate | None = None) -> None:
         """Write a `client.properties` with which the driver connects to a listener. `certificates` are the listener's;
-        the driver trusts only these. Raises OSError."""
+        the driver trusts only these. `own` is the driver's, if the listener asks for one. Raises OSError."""
         lines = [
             f"security.protocol={'SASL_SSL' if protocol.is_encrypted else 'SASL_PLAINTEXT'}",
             f"sasl.mechanism={driver_login.MECHANISM}",
@@ -52,6 +53,12 @@ class DriverSecret:
                 "ssl.endpoint.identification.algorithm=",
                 "ssl.truststore.type=PEM",
                 "ssl.truststore.certificates=" + certificates.replace("\n", "\\n"),
+            ]
+        if own is not None:
+            lines += [
+                "ssl.keystore.type=PEM",
+                "ssl.keystore.key=" + own.key.replace("\n", "\\n"),
+                "ssl.keystore.certificate.chain=" + own.certificate.replace("\n", "\\n"),
             ]
         self._write(PROPERTIES_FILE, "\n".join(lines) + "\n")
 

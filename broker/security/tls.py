@@ -23,6 +23,7 @@ import trio
 
 from barnabas.broker.log import EventLog
 from barnabas.broker.security import cipher_suites, distinguished_names
+from barnabas.broker.security.driver_certificate import DriverCertificate, driver_certificate
 from barnabas.broker.security.principal_mapping import KEY as MAPPING_KEY
 from barnabas.broker.security.principal_mapping import PrincipalMapping
 from barnabas.broker.security.principals import ANONYMOUS, Principal
@@ -61,10 +62,11 @@ class TlsTerms:
     context: ssl.SSLContext
     mapping: PrincipalMapping
     names_clients: bool  # whether a certificate identifies the client, rather than SASL
+    driver: bytes | None = None  # the certificate (DER) of the streams driver, which identifies nobody
 
     def principal(self, certificate: bytes | None) -> Principal:
         """The principal of a client's certificate (DER). Raises NoRuleFits, DerError."""
-        if certificate is None or not self.names_clients:
+        if certificate is None or not self.names_clients or certificate == self.driver:
             return ANONYMOUS
         return Principal("User", self.mapping.name_of(distinguished_names.subject_of(certificate)))
 
@@ -89,6 +91,17 @@ class TlsListeners:
         self._prepared: dict[str, _Loaded] = {}  # read for an alteration that is not yet in force
         self._refused: dict[str, tuple[object, ...]] = {}  # states of files that could not be used
         self._wake = trio.Event()
+        self._secret: str | None = None
+
+    def trust_driver(self, secret: str) -> None:
+        """Let the streams driver connect to listeners that ask clients for certificates. For the start."""
+        self._secret = secret
+
+    def driver(self, listener: str) -> DriverCertificate | None:
+        """The driver's certificate, if a listener for Kafka's clients asks for one."""
+        if self._secret is None or all(each.name != listener for each in self._config.listeners):
+            return None
+        return None if self._values(listener)["ssl.client.auth"] == "none" else driver_certificate(self._secret)
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
@@ -107,7 +120,7 @@ class TlsListeners:
             values = self._values(listener.name)
             loaded, prepared = self._loaded.get(listener.name), self._prepared.pop(listener.name, None)
             if loaded is None:
-                self._loaded[listener.name] = _load(listener, values)
+                self._loaded[listener.name] = _load(listener, values, self.driver(listener.name))
             elif values != loaded.values:
                 if prepared is not None and prepared.values == values:
                     self._loaded[listener.name] = prepared
@@ -121,7 +134,9 @@ class TlsListeners:
             values = self._values(listener.name, dynamic)
             loaded = self._loaded[listener.name]
             if any(values[name] != loaded.values[name] for name in DYNAMIC):
-                self._prepared[listener.name] = await self._workers.disk(partial(_renew, listener, values, loaded))
+                self._prepared[listener.name] = await self._workers.disk(
+                    partial(_renew, listener, values, loaded, self.driver(listener.name))
+                )
 
     async def watch(self) -> None:
         """Renew a listener's terms when its files change; a task of the broker."""
@@ -138,7 +153,7 @@ class TlsListeners:
         if (files == loaded.files and values == loaded.values) or files == self._refused.get(name):
             return
         try:
-            renewed = await self._workers.disk(partial(_renew, listener, values, loaded))
+            renewed = await self._workers.disk(partial(_renew, listener, values, loaded, self.driver(listener.name)))
         except ConfigError as error:
             self._refused[name] = files
             self._log.warning("tls.not.renewed", listener=name, error=error, effect="the previous certificate stays")
@@ -168,9 +183,9 @@ def _state(values: Mapping[str, Any]) -> tuple[object, ...]:
     return tuple(found)
 
 
-def _renew(listener: Listener, values: Mapping[str, Any], before: _Loaded) -> _Loaded:
+def _renew(listener: Listener, values: Mapping[str, Any], before: _Loaded, driver: DriverCertificate | None) -> _Loaded:
     """The terms from new stores, if the broker keeps its name. Raises ConfigError."""
-    loaded = _load(listener, values)
+    loaded = _load(listener, values, driver)
     with _told(listener):
         _check_same(values, before.who, loaded.who)
     return loaded
@@ -184,18 +199,20 @@ def _told(listener: Listener) -> Iterator[None]:
         raise ConfigError(f"Listener {listener.name}: {error}") from None
 
 
-def _load(listener: Listener, values: Mapping[str, Any]) -> _Loaded:
+def _load(listener: Listener, values: Mapping[str, Any], driver: DriverCertificate | None) -> _Loaded:
     """Read a listener's stores. Raises ConfigError."""
+    own = None if driver is None else driver.der
     files = _state(values)
     with _told(listener):
         identities = read_identities(values)
-        context = _context(values, identities)
+        context = _context(values, identities, own)
         certificates = "".join(certificates_of(each) for each in identities)
-        terms = TlsTerms(context, PrincipalMapping(values[MAPPING_KEY]), not listener.protocol.has_sasl)
+        terms = TlsTerms(context, PrincipalMapping(values[MAPPING_KEY]), not listener.protocol.has_sasl, own)
     return _Loaded(values, files, terms, tuple(Who(each.subject, each.names) for each in identities), certificates)
 
 
-def _context(values: Mapping[str, Any], identities: Sequence[Identity]) -> ssl.SSLContext:
+def _context(values: Mapping[str, Any], identities: Sequence[Identity], driver: bytes | None) -> ssl.SSLContext:
+    """`driver` is a certificate (DER) that is trusted, too."""
     versions = [_VERSIONS[name] for name in values["ssl.enabled.protocols"]]
     if not versions:
         raise StoreError("ssl.enabled.protocols is empty: name TLSv1.2, TLSv1.3 or both")
@@ -215,7 +232,7 @@ def _context(values: Mapping[str, Any], identities: Sequence[Identity]) -> ssl.S
                 f"ssl.client.auth={asked} needs certificates to trust: name a file with ssl.truststore.location"
             )
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, each certificate is trusted on its own
-        context.load_verify_locations(cadata=b"".join(trusted))
+        context.load_verify_locations(cadata=b"".join([*trusted, driver or b""]))
     return context
 
 

@@ -18,6 +18,9 @@ from trio.testing import MockClock
 from barnabas.broker.failures import leaves
 from barnabas.broker.net import handshakes
 from barnabas.broker.security import tls as security_tls
+from barnabas.broker.security.driver_certificate import driver_certificate
+from barnabas.broker.security.principals import ANONYMOUS, DRIVER
+from barnabas.broker.settings.config import read_properties
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.tests.client import (
     Client,
@@ -29,9 +32,11 @@ from barnabas.broker.tests.client import (
     produce_request,
 )
 from barnabas.broker.tests.conftest import Running, Start, until
-from barnabas.broker.tests.sasl_client import log_in_plain
+from barnabas.broker.tests.sasl_client import ScramClient, log_in_plain
 from barnabas.broker.tests.test_quotas_enforced import happens, limit, muted
 from barnabas.broker.tests.tls_client import client_context, tls_connect
+from barnabas.client import tls as client_tls
+from barnabas.wire import driver_login
 from barnabas.wire.messages.api_versions import ApiVersionsRequest
 from barnabas.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.wire.messages.incremental_alter_configs import (
@@ -39,6 +44,7 @@ from barnabas.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from barnabas.wire.queries.writer import PROPERTIES_FILE
 from compat_tests.security.certificates import DAY, Authority, Issued
 
 CA = Authority()
@@ -89,7 +95,7 @@ async def test_a_client_that_does_not_speak_tls_is_told_of(tls: Any) -> None:
     async with tls() as running:
         client = await running.client()
         with pytest.raises(Closed):
-            await client.ask(ApiVersionsRequest())
+            await client.ask(ApiVersionsRequest("t", "1"))
         await until(lambda: "tls.plain_client" in running.log)
         assert "00 00 00" in running.log
 
@@ -111,7 +117,7 @@ async def test_a_client_is_who_its_certificate_says(tls: Any) -> None:
             (None, "User:ANONYMOUS"),
         ):
             async with await tls_connect(running.port, client_context(CA, own)) as client:
-                await client.ask(ApiVersionsRequest())
+                await client.ask(ApiVersionsRequest("t", "1"))
                 (connection,) = running.node.connections
                 assert str(connection.principal) == expected
             await until(lambda: not len(running.node.connections))
@@ -132,11 +138,45 @@ async def test_a_wrong_certificate_is_refused(tls: Any, version: ssl.TLSVersion,
     async with tls(ssl_client_auth="required") as running:
         with pytest.raises((Closed, trio.BrokenResourceError)):
             async with await tls_connect(running.port, context) as client:
-                await client.ask(ApiVersionsRequest())
+                await client.ask(ApiVersionsRequest("t", "1"))
         await until(lambda: why in running.log)
         right = client_context(CA, CA.issue("alice"), minimum_version=version, maximum_version=version)
         async with await tls_connect(running.port, right) as client:
-            await client.ask(ApiVersionsRequest())
+            await client.ask(ApiVersionsRequest("t", "1"))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_the_streams_driver_gets_in_where_certificates_are_required(
+    tls: Any, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """Its certificate only lets it log in; those of other starts are worth nothing."""
+
+    def as_driver() -> ssl.SSLContext:
+        context = client_tls.client_context(read_properties(tmp_path / "data" / PROPERTIES_FILE))
+        context.maximum_version = version
+        return context
+
+    async with tls(ssl_client_auth="required") as running, await tls_connect(running.port, as_driver()) as client:
+        (connection,) = running.node.connections
+        assert (await client.ask(ApiVersionsRequest("t", "1"))).error_code == 0
+        assert connection.principal == ANONYMOUS
+        secret = running.node.queries.secret.writer_id
+        assert (await ScramClient(driver_login.NAME, secret).log_in(client, driver_login.MECHANISM)).error_code == 0
+        assert connection.principal == DRIVER
+        before = as_driver()
+    async with tls(ssl_client_auth="required") as running:
+        with pytest.raises((trio.BrokenResourceError, Closed)):
+            async with await tls_connect(running.port, before) as client:
+                await client.ask(ApiVersionsRequest("t", "1"))
+        async with await tls_connect(running.port, as_driver()) as client:
+            assert (await client.ask(ApiVersionsRequest("t", "1"))).error_code == 0
+
+
+def test_each_secret_has_a_certificate_of_its_own_which_is_the_same_on_all_nodes() -> None:
+    one, other = driver_certificate("one"), driver_certificate("other")
+    assert one == driver_certificate("one")
+    assert (one.key, one.der) != (other.key, other.der)
+    assert "one" not in one.certificate
 
 
 async def test_under_sasl_ssl_the_login_says_who_a_client_is(start: Start, tmp_path: Path) -> None:
@@ -154,7 +194,7 @@ async def test_under_sasl_ssl_the_login_says_who_a_client_is(start: Start, tmp_p
     async with start(more=more) as running:
         with pytest.raises((Closed, trio.BrokenResourceError)):
             async with await tls_connect(running.port, client_context(CA)) as client:
-                await client.ask(ApiVersionsRequest())
+                await client.ask(ApiVersionsRequest("t", "1"))
         async with await tls_connect(running.port, client_context(CA, CA.issue("bob"))) as client:
             async with await tls_connect(running.port, client_context(CA, CA.issue("eve"))) as stranger:
                 await stranger.send_bytes((1 << 20).to_bytes(4, "big"))
@@ -234,7 +274,7 @@ async def test_garbage_closes_its_connection_only(tls: Any, data: bytes) -> None
 async def test_there_is_no_renegotiation(tls: Any) -> None:
     context = client_context(CA, maximum_version=ssl.TLSVersion.TLSv1_2)
     async with tls() as running, await tls_connect(running.port, context) as client:
-        await client.ask(ApiVersionsRequest())
+        await client.ask(ApiVersionsRequest("t", "1"))
         await client.stream.transport_stream.send_all(b"\x16\x03\x03\x00\x28" + bytes(40))  # type: ignore[attr-defined]
         assert await client.is_closed()
         await until(lambda: "no renegotiation" in running.log)
@@ -357,7 +397,7 @@ async def test_what_a_certificate_says_forges_no_line_of_the_log(tls: Any) -> No
     async with tls(ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^CN=x$/x/") as running:
         with pytest.raises((Closed, trio.BrokenResourceError)):
             async with await tls_connect(running.port, client_context(CA, CA.issue(name))) as client:
-                await client.ask(ApiVersionsRequest())
+                await client.ask(ApiVersionsRequest("t", "1"))
         await until(lambda: "no rule" in running.log)
         assert not [line for line in running.log.splitlines() if line.startswith("2026-01-01")]
 
