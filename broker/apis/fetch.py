@@ -60,6 +60,7 @@ from barnabas.wire.messages.fetch import (
 from barnabas.wire.types import Message, replace
 
 READ_COMMITTED = 1
+LEADERS_SINCE = 12
 BY_ID_SINCE = 13
 REPLICA_STATE_SINCE = 15
 ENDPOINTS_SINCE = 16
@@ -238,7 +239,9 @@ class Reading:
         )
 
     def _leader(self, key: TopicIdPartition) -> LeaderIdAndEpoch:
-        """The leader of a partition, so that the client need not ask for it (KIP-951)."""
+        """The leader of a partition, so that the client need not ask for it (KIP-951). Older versions have no place."""
+        if self._version < LEADERS_SINCE:
+            return LeaderIdAndEpoch()
         name = self._partitions.topic_name(key.topic_id) if self._version >= BY_ID_SINCE else key.topic
         leader = self._partitions.leader(name, key.partition)
         if leader is None:

@@ -17,7 +17,7 @@ from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.metadata import topic_manager
 from barnabas.broker.node import Node
 from barnabas.broker.security.authorizer import STANDARD
-from barnabas.broker.tests.client import batch_of, connect, produce_request
+from barnabas.broker.tests.client import batch_of, connect, fetch_request, produce_request
 from barnabas.broker.tests.conftest import Start, until
 from barnabas.broker.tests.sasl_client import upsertion
 from barnabas.broker.tests.several import OWNER, Several, several
@@ -609,6 +609,19 @@ async def test_who_asks_the_wrong_node_is_told_the_right_one(tmp_path: Path) -> 
             assert [(each.node_id, each.port) for each in answer.node_endpoints] == [(3, nodes[3].port)]
         right = await (await nodes.client(3)).ask(produce_request("t", batch_of(b"v"), index), 12)
         assert right.node_endpoints == []
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+async def test_who_asks_the_wrong_node_in_an_old_version_is_told_so(tmp_path: Path, version: int) -> None:
+    async with several(tmp_path) as nodes:
+        await (await nodes.client(1)).create_topic("t", 3)
+        index = next(index for index, leader in (await nodes.leaders("t")).items() if leader == 3)
+        wrong = await nodes.client(2)
+        told = (await wrong.ask(fetch_request("t", partition=index), version)).responses[0].partitions[0]
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert told.current_leader.leader_id == (3 if version >= 12 else -1)
+        told = (await wrong.ask(produce_request("t", batch_of(b"v"), index), 3)).responses[0].partition_responses[0]
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_what_a_node_could_not_take_it_takes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

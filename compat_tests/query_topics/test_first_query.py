@@ -78,7 +78,7 @@ class WithoutSpark(Barnabas):
 
 
 def test_without_spark_the_block_says_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    sensors, values, hot, consume, _ = sql_block().splitlines()[1:]
+    sensors, values, hot, consume = sql_block().splitlines()[1:]
     with WithoutSpark(tmp_path) as broker:
         assert typed(broker, f"{sensors}\n{values}\n").returncode == 0
         told = typed(broker, hot)
