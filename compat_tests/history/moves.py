@@ -42,7 +42,7 @@ def reassign(cluster: Cluster, moves: dict[TopicPartition, int | None]) -> dict[
     for (topic, index), node in moves.items():
         topics.setdefault(topic, []).append(ReassignablePartition(index, None if node is None else [node]))
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(*each) for each in topics.items()])
-    answer = cluster.any(request, AlterPartitionReassignmentsResponse)
+    answer = cluster.any(request, AlterPartitionReassignmentsResponse, wait=request.timeout_ms / 1000)
     return {
         (topic.name, part.partition_index): ErrorCode(part.error_code)
         for topic in answer.responses
