@@ -11,7 +11,7 @@ EVERY = 1000
 
 
 class KeptOut:
-    """From `begin` to `end`, a collection that finds many more partitions and open logs than before examines none of
+    """Inside this context, a collection that finds many more partitions and open logs than before examines none of
     the objects that exist by then, and no later one examines them either.
 
     `count` gives the number of partitions and open logs.
@@ -20,10 +20,10 @@ class KeptOut:
     def __init__(self, count: Callable[[], int]) -> None:
         self._count, self._known = count, 0
 
-    def begin(self) -> None:
+    def __enter__(self) -> None:
         gc.callbacks.append(self._collecting)
 
-    def end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         gc.callbacks.remove(self._collecting)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:

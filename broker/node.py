@@ -180,43 +180,41 @@ class Node:
                 member=self._membership is not None,
             )
             self.identity.cluster_id = self.data_dir.claim.cluster_id
-            kept_out = KeptOut(lambda: len(self.vnodes) + self.data_dir.cache.open_logs)
-            kept_out.begin()
-            try:
-                async with trio.open_nursery() as nursery:
-                    if self.http is not None:
-                        await self.http.run(nursery)
-                    self._assemble()
-                    self.owners.authorizer = self._authorizer()
-                    self._descriptors = descriptors
-                    await self._start(nursery)
-                    acls = len(self.metadata.acls)
-                    if acls and self.owners.authorizer is None:
-                        remedy = f"set authorizer.class.name={STANDARD}"
-                        self.log.warning("acls.not.enforced", acls=acls, remedy=remedy)
-                    if self.together is None:
-                        self._serve(nursery)
-                    listening.listen(bound, self.config)
-                    self.connections.accept(bound)
-                    if self.http is not None:
-                        peers = None if self.together is None else self.together.channels
-                        self.http.ready(self._parts, self.owners.authorizer, peers)
-                    if self.together is not None:
-                        self.together.ready(self._handlers_made, self.owners.authorizer)
-                    if self.together is None or self.together.membership.owns:
-                        self._announce()
-                    self.is_serving = True
-                    task_status.started()
-                    await self._stop.wait()
-                    nursery.cancel_scope.cancel()
-            finally:
-                self.connections.close()
-                with trio.CancelScope(shield=True):
-                    listening.close(bound)
-                    if self.together is not None:
-                        await self.together.close()
-                    await self.data_dir.close()
-                kept_out.end()
+            with KeptOut(lambda: len(self.vnodes) + self.data_dir.cache.open_logs):
+                try:
+                    async with trio.open_nursery() as nursery:
+                        if self.http is not None:
+                            await self.http.run(nursery)
+                        self._assemble()
+                        self.owners.authorizer = self._authorizer()
+                        self._descriptors = descriptors
+                        await self._start(nursery)
+                        acls = len(self.metadata.acls)
+                        if acls and self.owners.authorizer is None:
+                            remedy = f"set authorizer.class.name={STANDARD}"
+                            self.log.warning("acls.not.enforced", acls=acls, remedy=remedy)
+                        if self.together is None:
+                            self._serve(nursery)
+                        listening.listen(bound, self.config)
+                        self.connections.accept(bound)
+                        if self.http is not None:
+                            peers = None if self.together is None else self.together.channels
+                            self.http.ready(self._parts, self.owners.authorizer, peers)
+                        if self.together is not None:
+                            self.together.ready(self._handlers_made, self.owners.authorizer)
+                        if self.together is None or self.together.membership.owns:
+                            self._announce()
+                        self.is_serving = True
+                        task_status.started()
+                        await self._stop.wait()
+                        nursery.cancel_scope.cancel()
+                finally:
+                    self.connections.close()
+                    with trio.CancelScope(shield=True):
+                        listening.close(bound)
+                        if self.together is not None:
+                            await self.together.close()
+                        await self.data_dir.close()
         finally:
             listening.close(bound)
             if self.http is not None:

@@ -97,11 +97,9 @@ class Supervisor:
         self._manager = ServiceManager()
         claim = self._claim(config["cluster.id"])
         try:
-            make_secret(self._data_dir)
-            DriverSecret(self._data_dir)
             self._watch()
         except OSError as error:
-            raise StorageError(f"cannot prepare {self._data_dir} for its nodes: {error}") from error
+            raise StorageError(f"cannot start the nodes of {self._data_dir}: {error}") from error
         finally:
             if self.ready_file is not None:
                 self.ready_file.unlink(missing_ok=True)
@@ -117,7 +115,7 @@ class Supervisor:
         until = time.monotonic() + LAST_STOP_SECONDS
         while True:
             try:
-                return Claim.take(Io(), path, node_id=self._owner, cluster_id=cluster_id, for_nodes=True)
+                return take_for_nodes(path, self._owner, cluster_id)
             except NodeRunsError as error:
                 if time.monotonic() > until:
                     raise
@@ -340,6 +338,18 @@ class Supervisor:
                 os.kill(child.pid, signal.SIGKILL)
                 os.waitpid(child.pid, 0)
                 child.pid = 0
+
+
+def take_for_nodes(path: str, owner: int, cluster_id: str | None) -> Claim:
+    """Take a data directory for nodes whose ids begin with `owner`, and make their secrets. Raises StorageError."""
+    claim = Claim.take(Io(), path, node_id=owner, cluster_id=cluster_id, for_nodes=True)
+    try:
+        make_secret(Path(path))
+        DriverSecret(Path(path))
+    except OSError as error:
+        claim.release()
+        raise StorageError(f"cannot prepare {path} for its nodes: {error}") from error
+    return claim
 
 
 def loop_thread(pid: int) -> tuple[bool, float]:

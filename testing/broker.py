@@ -223,21 +223,13 @@ class Broker:
         """Prepare the directory for several nodes, as their supervisor does. Raises BrokerError."""
         if len(self._processes) == 1:
             return
-        from barnabas.broker.between.secret import make_secret
-        from barnabas.broker.jobs.driver_secret import DriverSecret
-        from barnabas.storage.claim import Claim
+        from barnabas.broker.supervisor import take_for_nodes
         from barnabas.storage.errors import StorageError
-        from barnabas.storage.io import Io
 
         self._leave_data_dir()
-        cluster_id = self._properties.get("cluster.id")
         try:
-            self._claim = Claim.take(
-                Io(), str(self.data_dir), node_id=self._first, cluster_id=cluster_id, for_nodes=True
-            )
-            make_secret(self.data_dir)
-            DriverSecret(self.data_dir)
-        except (StorageError, OSError) as error:
+            self._claim = take_for_nodes(str(self.data_dir), self._first, self._properties.get("cluster.id"))
+        except StorageError as error:
             raise BrokerError(f"the broker did not start: {error}") from error
 
     def _leave_data_dir(self) -> None:

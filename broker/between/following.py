@@ -26,6 +26,7 @@ from barnabas.broker.between.peers import Unreachable
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage, changes_of
 from barnabas.broker.metadata.records import decode_snapshot
+from barnabas.broker.workers import go_through
 from barnabas.storage.errors import StorageError
 from barnabas.wire.aliases import BytesLike
 from barnabas.wire.batch import check, iter_batches
@@ -119,7 +120,7 @@ class Following:
             records = await trio.to_thread.run_sync(decode_snapshot, bytes(data))
         except (KafkaError, ProtocolError) as error:
             raise StorageError(f"the owner of the metadata sends a damaged snapshot: {error}") from error
-        self._metadata.begin_with(records)
+        await go_through(self._metadata.begin_with(records))
         self.offset = snapshot.end_offset
 
     async def _fetch_snapshot(self, snapshot: SnapshotId, position: int) -> PartitionSnapshotData:

@@ -219,11 +219,12 @@ class MetadataImage:
                         raise
         raise StorageError("it cannot be repaired")
 
-    def begin_with(self, records: Iterable[Message]) -> None:
-        """Forget all, and apply the records of a snapshot. Listeners are not notified."""
+    def begin_with(self, records: Iterable[Message]) -> Iterator[None]:
+        """Forget all, and apply the records of a snapshot. Listeners are not notified. It yields as `replay` does."""
         self._clear()
         for record in records:
             self.apply(record)
+            yield
 
     def _read_snapshot(self, vnode: Vnode, snapshots: Snapshots, tell: Tell | None) -> Generator[None, None, int]:
         """Apply the newest whole snapshot; gives the offset where the log continues. Raises StorageError."""
@@ -234,9 +235,7 @@ class MetadataImage:
                     f"the metadata log in {vnode.place} has offsets {vnode.log_start_offset} to "
                     f"{vnode.log_end_offset}, and does not continue where {snapshot.name} ends"
                 )
-            for record in records:
-                self.apply(record)
-                yield
+            yield from self.begin_with(records)
             return snapshot.offset
         if vnode.log_start_offset:
             raise StorageError(f"no snapshot in {vnode.place} says what was before offset {vnode.log_start_offset}")

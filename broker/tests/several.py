@@ -12,14 +12,12 @@ from typing import Any
 import trio
 
 from barnabas.broker.between.membership import Membership
-from barnabas.broker.between.secret import make_secret
-from barnabas.broker.jobs.driver_secret import DriverSecret
 from barnabas.broker.log import EventLog
 from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.supervisor import take_for_nodes
 from barnabas.broker.tests.client import Client
 from barnabas.broker.tests.conftest import Running
-from barnabas.storage.claim import Claim
 from barnabas.storage.io import Io
 from barnabas.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -104,9 +102,7 @@ async def several(
     `disks` has the `Io` of nodes that do not write to the disk directly.
     """
     path.mkdir(exist_ok=True)
-    claim = Claim.take(Io(), str(path), node_id=OWNER, cluster_id=None, for_nodes=True)
-    make_secret(path)
-    DriverSecret(path)
+    claim = take_for_nodes(str(path), OWNER, None)
     named = {key.replace("_", "."): value for key, value in settings.items()}
     try:
         async with trio.open_nursery() as nursery:

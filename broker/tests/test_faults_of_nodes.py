@@ -344,7 +344,7 @@ async def test_a_hundred_thousand_changes_of_leaders_leave_no_more_than_one(star
         snapshots = broker.node.data_dir.snapshots(METADATA_TOPIC, 0)
         newest = snapshots.ids()[0]
         assert newest.offset == metadata.log.log_end_offset
-        again.begin_with(decode_snapshot(snapshots.read(newest)))
+        list(again.begin_with(decode_snapshot(snapshots.read(newest))))
         assert list(again.records()) == list(metadata.records())
 
 

@@ -83,10 +83,10 @@ def jvm_has_ended() -> bool:
     return True
 
 
-def end_session(spark: SparkSession) -> bool:
+def end_session(spark: SparkSession) -> None:
     """End Spark whatever its tasks do, so that `start_session` starts it again. Its JVM may have ended before.
 
-    False if this process has not started the JVM; then nothing is done.
+    Does nothing if this process has not started the JVM.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def end_session(spark: SparkSession) -> bool:
     gateway = SparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or process is None:
-        return False
+        return
     process.terminate()
     try:
         process.wait(_END_SECONDS)
@@ -107,7 +107,6 @@ def end_session(spark: SparkSession) -> bool:
         gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
-    return True
 
 
 def is_submitted() -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,8 +16,7 @@ pytest.importorskip("obstore", reason="obstore is not installed: make setup-all"
 from barnabas.storage.config import LogConfig
 from barnabas.streams.query.errors import QueryError
 from barnabas.streams.tests.support import NOW, Logs
-from barnabas.streams.tests.windows_support import Run
-from barnabas.streams.windows import batches
+from barnabas.streams.tests.windows_support import Noting
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.copies import Copies, snapshot
 from barnabas.streams.windows.groups import Group, Joined
@@ -54,20 +52,6 @@ def put(logs: Logs, seed: int, seconds: range) -> None:
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
     return streams_session(spark)
-
-
-class Noting(Run):
-    """Notes what its batches read, and does something with each."""
-
-    def __init__(self, *args: Any, each: Callable[[int], None]) -> None:
-        super().__init__(*args)
-        self.noted: dict[int, str] = {}
-        self._each = each
-
-    def _take(self, frame: Any, batch: int) -> None:
-        super()._take(frame, batch)
-        self.noted[batch] = batches.text_of(self.folder.checkpoint, batch)
-        self._each(batch)
 
 
 @pytest.mark.long

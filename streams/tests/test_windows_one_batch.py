@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: make setup-all")
 
 from barnabas.streams.tests.support import NOW, Logs
-from barnabas.streams.tests.windows_support import Run, in_order
+from barnabas.streams.tests.windows_support import Noting, Run, in_order
 from barnabas.streams.windows import batches, one_batch
 from barnabas.streams.windows.session import streams_session
 from barnabas.wire.queries.plan import Values
@@ -35,19 +35,12 @@ def session(spark: SparkSession) -> SparkSession:
     return streams_session(spark)
 
 
-class Steady(Run):
+class Steady(Noting):
     """A query that runs on, with something to do after each batch, while Spark waits."""
 
     def __init__(self, *args: Any, each: Callable[[int], None]) -> None:
-        super().__init__(*args)
+        super().__init__(*args, each=each)
         self.is_steady = True
-        self.noted: dict[int, str] = {}
-        self._each = each
-
-    def _take(self, frame: Any, batch: int) -> None:
-        super()._take(frame, batch)
-        self.noted[batch] = batches.text_of(self.folder.checkpoint, batch)
-        self._each(batch)
 
     def ran(self, is_done: Callable[[], bool]) -> None:
         """Run it until something is so, and its last batch is complete."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from barnabas.streams.windows.batches import text_of
 from barnabas.streams.windows.checkpoint import Folder
 from barnabas.streams.windows.due import Rule, rule_of
 from barnabas.streams.windows.expired import Expired
@@ -139,6 +140,20 @@ class Run:
         ]
         assert len(stores) == self.members[0].clauses.parallelism
         return in_order(value for rows in self.batches.values() for _, value, _ in rows)
+
+
+class Noting(Run):
+    """Notes what its batches read, and does something with each."""
+
+    def __init__(self, *args: Any, each: Callable[[int], None]) -> None:
+        super().__init__(*args)
+        self.noted: dict[int, str] = {}
+        self._each = each
+
+    def _take(self, frame: Any, batch: int) -> None:
+        super()._take(frame, batch)
+        self.noted[batch] = text_of(self.folder.checkpoint, batch)
+        self._each(batch)
 
 
 def in_order(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -176,10 +176,10 @@ def test_the_broker_ends_with_whoever_has_made_it() -> None:
         pid, folder = parent.stdout.readline().split()
         assert Path(f"/proc/{pid}").exists()
         parent.kill()
-    until(lambda: not _lives(int(pid)) and not Path(folder).exists(), "the broker is gone", SECONDS)
+    until(lambda: not lives(int(pid)) and not Path(folder).exists(), "the broker is gone", SECONDS)
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from barnabas.testing import Broker, BrokerError
+from barnabas.testing.tests.test_broker import lives
 from compat_tests.waiting import until
 
 SECONDS = 60.0
@@ -157,11 +158,4 @@ def test_the_nodes_end_with_whoever_has_made_them() -> None:
         pids = parent.stdout.readline().split()
         assert len(pids) == 2
         parent.kill()
-    until(lambda: not any(_lives(pid) for pid in pids), "the nodes are gone", SECONDS)
-
-
-def _lives(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    until(lambda: not any(lives(int(pid)) for pid in pids), "the nodes are gone", SECONDS)
