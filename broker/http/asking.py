@@ -45,7 +45,11 @@ from barnabas.broker.workers import Yielder
 from barnabas.storage.data_dir import DataDir
 from barnabas.wire.acls import CLUSTER_NAME
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages.describe_groups import DescribeGroupsRequest
+from barnabas.wire.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.wire.messages.fetch import FetchRequest, FetchResponse
+from barnabas.wire.messages.list_groups import ListGroupsRequest
+from barnabas.wire.messages.list_transactions import ListTransactionsRequest
 from barnabas.wire.principal_data import PrincipalData
 from barnabas.wire.schema import ProtocolError
 from barnabas.wire.types import Message
@@ -56,8 +60,10 @@ if TYPE_CHECKING:
 CLIENT_ID = "barnabas-console"
 #: The longest time that an answer is delayed for a visitor who is over a quota.
 MOST_THROTTLE_SECONDS = 30.0
-#: How long to wait for the answer of another node.
+#: How long to wait for the answer of another node, and for coordinators that read their logs.
 NODE_SECONDS = 30.0
+#: The time between two attempts, as Kafka's `retry.backoff.ms`.
+AGAIN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +122,18 @@ class Asker:
     async def ask(self, request: Message, version: int | None = None) -> Any:
         """Send a request and return the answer. `version` is the API's last one by default.
 
-        Raises Refused if another node has the data and does not answer.
+        A coordinator that has just got a partition reads its log first. It is asked again until it has done so, as by
+        Kafka's Admin client. Raises Refused if another node has the data and does not answer.
         """
+        message = await self._ask(request, version)
+        if type(request) in _ASKED_AGAIN:
+            with trio.move_on_after(NODE_SECONDS):
+                while _is_loading(message):
+                    await trio.sleep(AGAIN_SECONDS)
+                    message = await self._ask(request, version)
+        return message
+
+    async def _ask(self, request: Message, version: int | None) -> Message:
         key = request.__wire__.key
         endpoint = self._broker.handlers.find(key, APIS[key].versions.last if version is None else version)
         parts = self._broker.routing.split(request)
@@ -194,7 +210,24 @@ def _size(request: Message) -> int:
     )
 
 
+#: Requests to coordinators that change nothing. ZooKeeper's absence is told by the same code, but not to these.
+_ASKED_AGAIN = frozenset(
+    {ListGroupsRequest, DescribeGroupsRequest, ListTransactionsRequest, DescribeTransactionsRequest}
+)
+
+
+def _is_loading(message: Any) -> bool:
+    """Whether a coordinator could not answer, because it still reads its log."""
+    if hasattr(message, "error_code"):
+        codes = [message.error_code]
+    else:
+        told = message.groups if hasattr(message, "groups") else message.transaction_states
+        codes = [each.error_code for each in told]
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in codes
+
+
 _STATUS = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: HTTPStatus.SERVICE_UNAVAILABLE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HTTPStatus.NOT_FOUND,
     ErrorCode.GROUP_ID_NOT_FOUND: HTTPStatus.NOT_FOUND,
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: HTTPStatus.NOT_FOUND,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from barnabas.broker.http.asking import Asker
 from barnabas.broker.http.routing import Routing
 from barnabas.broker.http.tests.client import browse
 from barnabas.broker.http.tests.test_console import page, texts
@@ -17,9 +19,13 @@ from barnabas.broker.tests.client import NOW, batch_of
 from barnabas.broker.tests.conftest import until
 from barnabas.broker.tests.several import Several, several
 from barnabas.broker.tests.test_queries import create, driver_of
+from barnabas.groupcoord.timers import load_partition
+from barnabas.wire.messages.describe_groups import DescribeGroupsRequest
 from barnabas.wire.messages.fetch import FetchRequest
 from barnabas.wire.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.wire.messages.init_producer_id import InitProducerIdRequest
+from barnabas.wire.messages.list_groups import ListGroupsRequest
+from barnabas.wire.messages.list_transactions import ListTransactionsRequest
 from barnabas.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -173,6 +179,54 @@ async def test_a_node_that_is_away_is_named_and_the_rest_goes_on(tmp_path: Path)
         assert (topic["partitions"], topic["records"]) == (6, None)
         await nodes.start(3)
         assert len((await shown.get("groups"))["groups"]) == 6
+
+
+async def test_a_node_that_still_reads_its_groups_and_transactions_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load, ask = trio.Event(), Asker._ask
+    asked: list[type[Message]] = []
+
+    async def late(*args: Any, **options: Any) -> None:
+        await may_load.wait()
+        await load_partition(*args, **options)
+
+    async def noted(self: Asker, request: Message, version: int | None) -> Message:
+        asked.append(type(request))
+        return await ask(self, request, version)
+
+    async with three(tmp_path) as nodes:
+        await filled(nodes)
+        ids = [f"tx{number}" for number in range(6)]
+        client = await nodes.client(1)
+        found = (await client.ask(FindCoordinatorRequest(coordinator_keys=ids, key_type=1))).coordinators
+        for each in found:
+            begun = InitProducerIdRequest(transactional_id=each.key, transaction_timeout_ms=60_000)
+            assert (await (await nodes.client(each.node_id)).ask(begun)).error_code == 0
+        found = (await client.ask(FindCoordinatorRequest(coordinator_keys=GROUPS))).coordinators
+        of_node_3 = next(each.key for each in found if each.node_id == 3)
+        pages = {path: await page(nodes[1]) for path in ("groups", "transactions", "group")}
+        await nodes.cut_off(3)
+        monkeypatch.setattr("barnabas.broker.coordinators.loading.load_partition", late)
+        monkeypatch.setattr(Asker, "_ask", noted)
+        await nodes.start(3)
+        told: dict[str, Any] = {}
+
+        async def get(path: str, **query: Any) -> None:
+            told[path] = await pages[path].get(path, **query)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(get, "groups")
+                nursery.start_soon(get, "transactions")
+                nursery.start_soon(partial(get, "group", id=of_node_3))
+                waited = (ListGroupsRequest, ListTransactionsRequest, DescribeGroupsRequest)
+                await until(lambda: all(asked.count(kind) >= 3 for kind in waited))
+                assert not told
+                may_load.set()
+        assert [each["id"] for each in told["groups"]["groups"]] == GROUPS
+        assert [each["id"] for each in told["transactions"]["transactions"]] == ids
+        assert len(told["group"]["offsets"]) == 6
 
 
 async def test_other_nodes_are_asked_in_the_name_of_the_visitor(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ async def transactions(asker: Asker, broker: Broker, request: Request) -> Respon
         return each.transaction_state != "Ongoing", each.transactional_id
 
     page = [each.transactional_id for each in await page_of(found, order, start=start, limit=MOST_ROWS)]
-    described = (await asker.ask(DescribeTransactionsRequest(transactional_ids=page))).transaction_states
+    answers = (await asker.ask(DescribeTransactionsRequest(transactional_ids=page))).transaction_states
+    described = sorted(answers, key=lambda each: page.index(each.transactional_id))  # nodes answer one after the other
     now = broker.clock.wall_ms()
     rows = [
         {
