@@ -3,16 +3,13 @@
 A process acts as one client. So there is one file for it (`client.command_config`), which the processes that it starts,
 such as Spark's workers, also use.
 
-Source: Kafka's documentation, "Security" and "Consumer Configs"; KIP-651 (PEM), KIP-768 and KIP-1139 (tokens).
+Source: Kafka's documentation, "Security" and "Consumer Configs"; KIP-651 (PEM).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import ssl
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -22,13 +19,11 @@ from barnabas.client import sasl
 from barnabas.client.command_config import VARIABLE
 from barnabas.client.errors import ClientError, LostError
 from barnabas.client.tls import client_context
-from barnabas.client.urls import read_url, shown
 from barnabas.wire import driver_login
 from barnabas.wire.jaas import MECHANISMS, JaasEntry, JaasError, parse_jaas
 from barnabas.wire.properties import parse_properties
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MAX_TOKEN_BYTES = 1 << 20
 
 
 class Security(NamedTuple):
@@ -126,46 +121,6 @@ def _jaas(properties: Mapping[str, str]) -> JaasEntry | None:
 
 
 def _with_token(properties: Mapping[str, str], options: Mapping[str, str]) -> sasl.Tokens:
-    yield from sasl.oauthbearer(_token(properties, options))
+    from barnabas.client.tokens import token  # few need it, and it imports what HTTP needs
 
-
-def _token(properties: Mapping[str, str], options: Mapping[str, str]) -> str:
-    """A new token: from a file, or from the token endpoint for the client's id and secret (RFC 6749, 4.4).
-
-    Raises ClientError.
-    """
-    key = "sasl.oauthbearer.token.endpoint.url"
-    url = properties.get(key, "")
-    try:
-        if urllib.parse.urlsplit(url).scheme == "file":
-            return read_url(url, _MAX_TOKEN_BYTES).decode("ascii").strip()
-        if not url:
-            raise ClientError(f"sasl.mechanism=OAUTHBEARER needs {key}: a https:, http: or file: URL")
-        return _granted(url, properties, options)
-    except (OSError, ValueError) as error:
-        raise LostError(f"No token from {shown(url)}: {error}") from None
-
-
-def _granted(url: str, properties: Mapping[str, str], options: Mapping[str, str]) -> str:
-    """Ask the token endpoint. Raises OSError, ValueError."""
-    prefix = "sasl.oauthbearer.client.credentials.client"
-    client = properties.get(f"{prefix}.id", options.get("clientId", ""))
-    secret = properties.get(f"{prefix}.secret", options.get("clientSecret", ""))
-    scope = properties.get("sasl.oauthbearer.scope", options.get("scope", ""))
-    form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
-    credentials = f"{urllib.parse.quote(client, '')}:{urllib.parse.quote(secret, '')}"
-    request = urllib.request.Request(
-        url,
-        urllib.parse.urlencode(form).encode(),
-        {"Authorization": f"Basic {_base64(credentials)}", "Accept": "application/json"},
-    )
-    token = json.loads(read_url(request, _MAX_TOKEN_BYTES, client_context(properties))).get("access_token")
-    if not isinstance(token, str) or not token:
-        raise ValueError("the answer has no access_token")
-    return token
-
-
-def _base64(text: str) -> str:
-    import base64
-
-    return base64.b64encode(text.encode()).decode()
+    yield from sasl.oauthbearer(token(properties, options))
