@@ -87,7 +87,9 @@ def wait_for_state(broker: Barnabas, name: str, state: str, **more: Any) -> dict
 
     def is_there() -> bool:
         told.update(status_of(broker, name))
-        return told.get("state") == state and all(told[key] >= value for key, value in more.items())
+        return told.get("state") == state and all(
+            told[key] is not None and told[key] >= value for key, value in more.items()
+        )
 
     until(is_there, f"{name} is {state} {more}", DEADLINE)
     return told
