@@ -380,6 +380,14 @@ async def test_a_page_that_is_gone_while_it_listens_is_no_error(start: Start) ->
         assert "http.failed" not in running.log
 
 
+async def test_a_group_that_there_is_not_is_told_as_such_before_the_first_one_too(start: Start) -> None:
+    async with start(more=WRITES) as running, await running.client() as client:
+        shown = await page(running)
+        assert (await shown.get("group", 404, id="nobody"))["error"] == "nobody: GROUP_ID_NOT_FOUND"
+        await client.ask(FindCoordinatorRequest(coordinator_keys=["some"]))  # now there is a topic of committed offsets
+        assert "nobody: GROUP_ID_NOT_FOUND" in (await shown.get("group", 404, id="nobody"))["error"]
+
+
 async def test_groups_are_shown_moved_and_deleted(start: Start) -> None:
     async with start(more=WRITES) as running, await running.client() as client:
         await client.create_topic("orders")

@@ -17,6 +17,7 @@ from barnabas.broker.metrics.lag_history import History
 from barnabas.broker.security.operations import DESCRIBE_CLUSTER, DESCRIBE_TOPIC
 from barnabas.broker.workers import Yielder
 from barnabas.wire.codegen import message_codec
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages.delete_groups import DeleteGroupsRequest
 from barnabas.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from barnabas.wire.messages.list_groups import ListedGroup, ListGroupsRequest
@@ -108,6 +109,10 @@ async def one(asker: Asker, broker: Broker, request: Request) -> Response:
     """A group with its members and lags. Query: id."""
     group = text(request.query, "id")
     (told,) = (await asker.ask(DescribeGroupsRequest(groups=[group]))).groups
+    if told.error_code == ErrorCode.NOT_COORDINATOR:  # also if there has been no group yet, and so no coordinator
+        listing = await asker.ask(ListGroupsRequest())
+        if not listing.error_code and all(each.group_id != group for each in listing.groups):
+            check(ErrorCode.GROUP_ID_NOT_FOUND, group)
     check(told.error_code, group, told.error_message)
     members = []
     yielder = Yielder()
