@@ -51,7 +51,7 @@ class ZooKeeper(Server):
                 "clientPortAddress": "127.0.0.1",
                 "clientPort": self.port,
                 "admin.enableServer": "false",
-                "4lw.commands.whitelist": "ruok,cons",
+                "4lw.commands.whitelist": "srvr,cons",
                 "maxClientCnxns": 0,
             }
             self.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -73,7 +73,7 @@ class ZooKeeper(Server):
         return []
 
     def start(self) -> None:
-        """Start, and return when it answers that it is ready."""
+        """Start, and return when it serves. It takes connections before that, and closes them."""
         with self.log_file.open("a") as log:
             self.process = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=log, text=True)
         until(self._is_fine, f"{self.name} is ready")
@@ -82,7 +82,7 @@ class ZooKeeper(Server):
         assert self.process is not None
         assert self.process.poll() is None, self.log_tail()
         try:
-            return self._ask(b"ruok") == b"imok"
+            return b"Mode: standalone" in self._ask(b"srvr")
         except OSError:
             return False
 
