@@ -31,7 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of these tests."""
     group = parser.getgroup("compatibility")
     group.addoption("--peer", action="store_true", help="run the scenarios against Apache Kafka itself")
-    group.addoption("--screenshots", action="store_true", help="write the pictures of the console to docs/console/")
+    group.addoption(
+        "--screenshots", action="store_true", help="write the pictures of the console and the shell to docs/"
+    )
     group.addoption("--compat-report", action="store_true", help="write the results to docs/compatibility.md")
 
 

@@ -146,6 +146,7 @@ class Browser:
         """Set the window's size."""
         self._ask("POST", "/window/rect", {"width": width, "height": height})
 
-    def screenshot(self, file: Path) -> None:
-        """A picture of the visible page."""
-        file.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
+    def screenshot(self, file: Path, selector: str | None = None) -> None:
+        """A picture of the visible page, or of the first element of a selector."""
+        where = "" if selector is None else f"/element/{self._find(selector)}"
+        file.write_bytes(base64.b64decode(self._ask("GET", f"{where}/screenshot")))
