@@ -10,10 +10,9 @@ from pathlib import Path
 import pyte
 import pytest
 
+from compat_tests.broker_process import Barnabas
 from compat_tests.cli.terminal import Terminal, state_of
-from compat_tests.console import demo
 from compat_tests.console.browser import Browser
-from compat_tests.console.conftest import Shown
 
 LINES, COLUMNS = 34, 104
 STATEMENTS = (
@@ -67,8 +66,7 @@ def test_the_picture_of_the_shell(browser: Browser, pytestconfig: pytest.Config,
     """`--screenshots` writes it to docs/; without it, the test only checks that it can be made."""
     pytest.importorskip("prompt_toolkit", reason="prompt_toolkit is not installed: make setup-all")
     command = [sys.executable, "-m", "barnabas", "sql"]
-    with Shown(tmp_path / "shop") as broker:
-        demo.fill(broker.address)
+    with Barnabas(tmp_path / "broker") as broker:
         variables = {**state_of(tmp_path), "TERM": "xterm-256color"}
         with Terminal([*command, "-b", broker.address], variables, lines=LINES, columns=COLUMNS) as terminal:
             for text, told in STATEMENTS:
