@@ -450,10 +450,10 @@ def group_static(bench: Bench) -> None:
 
     # A client whose metadata arrives late joins twice. If it leads the group, its second join is a rebalance, for Kafka
     # too. So one return without a rebalance is enough.
-    kept = False
     for turn in range(5):
-        if not kept:
-            first, kept = comes_back(first, turn)
+        first, kept = comes_back(first, turn)
+        if kept:
+            break
     assert kept, "the other member was rebalanced each time"
 
 

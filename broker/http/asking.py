@@ -14,7 +14,7 @@ Source: decision 58.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import thread_time
@@ -60,10 +60,12 @@ if TYPE_CHECKING:
 CLIENT_ID = "barnabas-console"
 #: The longest time that an answer is delayed for a visitor who is over a quota.
 MOST_THROTTLE_SECONDS = 30.0
-#: How long to wait for the answer of another node, and for coordinators that read their logs.
+#: How long to wait for the answer of another node.
 NODE_SECONDS = 30.0
-#: The time between two attempts, as Kafka's `retry.backoff.ms`.
-AGAIN_SECONDS = 0.1
+#: How long to wait for a coordinator that reads its log.
+LOADING_SECONDS = 30.0
+#: The times between two attempts, which double: Kafka's `retry.backoff.ms` and `retry.backoff.max.ms`.
+FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,35 +121,36 @@ class Asker:
             self.principal, self.host, right, name, api="Console", quiet=True
         )
 
-    async def ask(self, request: Message, version: int | None = None) -> Any:
+    async def ask(self, request: Message, version: int | None = None, *, waits: bool = True) -> Any:
         """Send a request and return the answer. `version` is the API's last one by default.
 
-        A coordinator that has just got a partition reads its log first. It is asked again until it has done so, as by
-        Kafka's Admin client. Raises Refused if another node has the data and does not answer.
+        A coordinator that has just got a partition reads its log first. With `waits` it is asked again, as by Kafka's
+        Admin client, until it has done so or `LOADING_SECONDS` are over. Raises Refused if another node has the data
+        and does not answer.
         """
-        message = await self._ask(request, version)
-        if type(request) in _ASKED_AGAIN:
-            with trio.move_on_after(NODE_SECONDS):
-                while _is_loading(message):
-                    await trio.sleep(AGAIN_SECONDS)
-                    message = await self._ask(request, version)
-        return message
-
-    async def _ask(self, request: Message, version: int | None) -> Message:
         key = request.__wire__.key
         endpoint = self._broker.handlers.find(key, APIS[key].versions.last if version is None else version)
         parts = self._broker.routing.split(request)
-        if len(parts) == 1 and self._broker.routing.here in parts:
-            message = await self._ask_here(endpoint, request)
-        else:
-            message = await self._ask_all(endpoint, request, parts)
-            if isinstance(message, FetchResponse) and self._broker.routing.here not in parts:
-                await _wait_if_empty(request, message)
+        message = await self._ask_all(endpoint, request, parts, waits=waits)
+        if isinstance(message, FetchResponse) and self._broker.routing.here not in parts:
+            await _wait_if_empty(request, message)
         if self._throttled:
             await trio.sleep(min(self._throttled, MOST_THROTTLE_SECONDS))
             self._throttled = 0.0
         await self._yielder()
         return message
+
+    async def _ask_one(self, endpoint: Endpoint, node: int, request: Message, *, waits: bool) -> Message:
+        """The answer of one node, which is asked again while it reads its log."""
+        is_here, codes = node == self._broker.routing.here, _CODES.get(type(request)) if waits else None
+        until, pause = trio.current_time() + LOADING_SECONDS, FIRST_PAUSE
+        while True:
+            message = await (self._ask_here(endpoint, request) if is_here else self._ask_there(endpoint, node, request))
+            is_loading = codes is not None and ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in codes(message)
+            if not is_loading or trio.current_time() > until:
+                return message
+            await trio.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE)
 
     async def _ask_here(self, endpoint: Endpoint, request: Message) -> Message:
         connection = cast("Connection", self)
@@ -161,16 +164,18 @@ class Asker:
         endpoint.given(message, context)
         return message
 
-    async def _ask_all(self, endpoint: Endpoint, request: Message, parts: Mapping[int, Message]) -> Message:
+    async def _ask_all(
+        self, endpoint: Endpoint, request: Message, parts: Mapping[int, Message], *, waits: bool
+    ) -> Message:
+        if len(parts) == 1:
+            ((node, part),) = parts.items()
+            return await self._ask_one(endpoint, node, part, waits=waits)
         answers: dict[int, Message] = {}
         problems: list[Refused] = []
 
         async def ask(node: int, part: Message) -> None:
             try:
-                here = node == self._broker.routing.here
-                answers[node] = await (
-                    self._ask_here(endpoint, part) if here else self._ask_there(endpoint, node, part)
-                )
+                answers[node] = await self._ask_one(endpoint, node, part, waits=waits)
             except Refused as error:
                 problems.append(error)
 
@@ -210,20 +215,14 @@ def _size(request: Message) -> int:
     )
 
 
-#: Requests to coordinators that change nothing. ZooKeeper's absence is told by the same code, but not to these.
-_ASKED_AGAIN = frozenset(
-    {ListGroupsRequest, DescribeGroupsRequest, ListTransactionsRequest, DescribeTransactionsRequest}
-)
-
-
-def _is_loading(message: Any) -> bool:
-    """Whether a coordinator could not answer, because it still reads its log."""
-    if hasattr(message, "error_code"):
-        codes = [message.error_code]
-    else:
-        told = message.groups if hasattr(message, "groups") else message.transaction_states
-        codes = [each.error_code for each in told]
-    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in codes
+#: The error codes in the answers of coordinators to requests that change nothing. OffsetFetch is not among them: while
+#: ZooKeeper is away, it answers that its coordinator is loading.
+_CODES: Mapping[type[Message], Callable[[Any], Collection[int]]] = {
+    ListGroupsRequest: lambda told: (told.error_code,),
+    ListTransactionsRequest: lambda told: (told.error_code,),
+    DescribeGroupsRequest: lambda told: {each.error_code for each in told.groups},
+    DescribeTransactionsRequest: lambda told: {each.error_code for each in told.transaction_states},
+}
 
 
 _STATUS = {
@@ -240,6 +239,8 @@ def check(code: int, what: str, message: str | None = None) -> None:
         return
     known = ErrorCode(code)
     status = _STATUS.get(known, HTTPStatus.BAD_REQUEST)
+    if known is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        message = "a node has just started and still reads this: try again"
     if known.name.endswith("AUTHORIZATION_FAILED"):
         status = HTTPStatus.FORBIDDEN
     raise Refused(status, f"{what[:300]}: {known.name}" + (f": {message}" if message else ""))

@@ -15,6 +15,7 @@ from barnabas.broker.http.asking import Asker
 from barnabas.broker.http.routing import Routing
 from barnabas.broker.http.tests.client import browse
 from barnabas.broker.http.tests.test_console import page, texts
+from barnabas.broker.registry import Endpoint
 from barnabas.broker.tests.client import NOW, batch_of
 from barnabas.broker.tests.conftest import until
 from barnabas.broker.tests.several import Several, several
@@ -184,16 +185,16 @@ async def test_a_node_that_is_away_is_named_and_the_rest_goes_on(tmp_path: Path)
 async def test_a_node_that_still_reads_its_groups_and_transactions_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_load, ask = trio.Event(), Asker._ask
-    asked: list[type[Message]] = []
+    may_load, ask_there = trio.Event(), Asker._ask_there
+    asked: list[tuple[type[Message], int]] = []
 
     async def late(*args: Any, **options: Any) -> None:
         await may_load.wait()
         await load_partition(*args, **options)
 
-    async def noted(self: Asker, request: Message, version: int | None) -> Message:
-        asked.append(type(request))
-        return await ask(self, request, version)
+    async def noted(self: Asker, endpoint: Endpoint, node: int, request: Message) -> Message:
+        asked.append((type(request), node))
+        return await ask_there(self, endpoint, node, request)
 
     async with three(tmp_path) as nodes:
         await filled(nodes)
@@ -205,11 +206,17 @@ async def test_a_node_that_still_reads_its_groups_and_transactions_is_waited_for
             assert (await (await nodes.client(each.node_id)).ask(begun)).error_code == 0
         found = (await client.ask(FindCoordinatorRequest(coordinator_keys=GROUPS))).coordinators
         of_node_3 = next(each.key for each in found if each.node_id == 3)
-        pages = {path: await page(nodes[1]) for path in ("groups", "transactions", "group")}
+        pages = {path: await page(nodes[1]) for path in ("groups", "transactions", "group", "overview")}
         await nodes.cut_off(3)
         monkeypatch.setattr("barnabas.broker.coordinators.loading.load_partition", late)
-        monkeypatch.setattr(Asker, "_ask", noted)
+        monkeypatch.setattr(Asker, "_ask_there", noted)
         await nodes.start(3)
+        assert (await pages["overview"].get("overview"))["counts"]["groups"] is None, "it waits for nobody"
+        with monkeypatch.context() as hurried:
+            hurried.setattr("barnabas.broker.http.asking.LOADING_SECONDS", 0.0)
+            late_one = (await pages["overview"].get("groups", 503))["error"]
+        assert late_one.endswith("a node has just started and still reads this: try again")
+        asked.clear()
         told: dict[str, Any] = {}
 
         async def get(path: str, **query: Any) -> None:
@@ -221,12 +228,14 @@ async def test_a_node_that_still_reads_its_groups_and_transactions_is_waited_for
                 nursery.start_soon(get, "transactions")
                 nursery.start_soon(partial(get, "group", id=of_node_3))
                 waited = (ListGroupsRequest, ListTransactionsRequest, DescribeGroupsRequest)
-                await until(lambda: all(asked.count(kind) >= 3 for kind in waited))
+                await until(lambda: all(asked.count((kind, 3)) >= 3 for kind in waited))
                 assert not told
+                assert asked.count((ListGroupsRequest, 2)) == 1, "only who is loading is asked again"
                 may_load.set()
         assert [each["id"] for each in told["groups"]["groups"]] == GROUPS
         assert [each["id"] for each in told["transactions"]["transactions"]] == ids
         assert len(told["group"]["offsets"]) == 6
+        assert (await pages["overview"].get("overview"))["counts"]["groups"] == 6
 
 
 async def test_other_nodes_are_asked_in_the_name_of_the_visitor(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ async def transactions(asker: Asker, broker: Broker, request: Request) -> Respon
 
     page = [each.transactional_id for each in await page_of(found, order, start=start, limit=MOST_ROWS)]
     answers = (await asker.ask(DescribeTransactionsRequest(transactional_ids=page))).transaction_states
-    described = sorted(answers, key=lambda each: page.index(each.transactional_id))  # nodes answer one after the other
+    described = {each.transactional_id: each for each in answers}
     now = broker.clock.wall_ms()
     rows = [
         {
@@ -46,7 +46,7 @@ async def transactions(asker: Asker, broker: Broker, request: Request) -> Respon
                 {"topic": topic.topic, "partitions": list(topic.partitions)[:100]} for topic in each.topics[:100]
             ],
         }
-        for each in described
+        for each in (described[name] for name in page)
         if not each.error_code
     ]
     return json_answer({"transactions": rows, "matched": len(found), "start": start})
