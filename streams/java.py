@@ -50,7 +50,7 @@ def check_java() -> None:
 
 
 def options(*, brief: bool = False) -> str:
-    """JVM options, for `spark.driver.extraJavaOptions`.
+    """JVM options, for `spark.driver.extraJavaOptions`: separated by spaces, with quotation marks as in a shell.
 
     `brief` is for processes that end soon: code is compiled quickly rather than well. Spark searches the message of a
     failed batch with a regular expression that needs a deep stack; with Java's default, the reason is lost.
@@ -58,7 +58,7 @@ def options(*, brief: bool = False) -> str:
     found = [
         "-Xss16m",
         "-Xms64m",  # Java's default starts with a 64th of the machine's memory, and never returns any of it
-        "-XX:SharedArchiveFile=" + str(ARCHIVE),
+        f'"-XX:SharedArchiveFile={ARCHIVE}"',  # its folder may have a space in its name
         "-XX:+UnlockDiagnosticVMOptions",
         "-XX:ArchiveRelocationMode=0",  # otherwise its address is random, and each page is changed and so copied
         "-XX:TrimNativeHeapInterval=60000",  # milliseconds; memory that Java's compilers have freed is given back

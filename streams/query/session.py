@@ -7,11 +7,11 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.client.command_config import VARIABLE
+from barnabas.streams import spark_folder
 from barnabas.streams.java import JavaError, check_java, options
 from barnabas.streams.query.errors import FatalError
 from barnabas.streams.quick_arrow import WITHOUT_PANDAS, import_without_pandas
@@ -149,12 +149,16 @@ def start_session(
         check_java()
     except JavaError as error:
         raise FatalError(str(error)) from None
+    try:
+        temporary = spark_folder.folder()
+    except OSError as error:
+        raise FatalError(f"Spark needs a folder for temporary files: {error} (TMPDIR says where)") from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.appName(name)
         .config(map=SETTINGS)
         # Nothing creates tables. Otherwise Spark would create their folder in the current directory.
-        .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), f"spark-warehouse-{os.getpid()}"))
+        .config("spark.sql.warehouse.dir", str(temporary / "warehouse"))
     )
     if master is None and not is_submitted():
         master = "local[*]"
@@ -165,7 +169,8 @@ def start_session(
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.executorEnv.PYTHONPATH", WORKERS_PATH)
     if not is_submitted():
-        builder = builder.config("spark.driver.extraJavaOptions", java_options or options())
+        kept = f'"-Djava.io.tmpdir={temporary}"'  # Spark removes the quotation marks
+        builder = builder.config("spark.driver.extraJavaOptions", f"{java_options or options()} {kept}")
     if VARIABLE in os.environ:  # tasks on other machines are clients of the broker, too
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
     if not has_functions:

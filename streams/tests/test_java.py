@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -43,4 +44,4 @@ def test_java_starts_whatever_collector_the_user_has_chosen(monkeypatch: pytest.
         pytest.skip(reason)
     for chosen in ("", "-XX:+UseG1GC", "-XX:+UseParallelGC", OURS):
         monkeypatch.setenv("JAVA_TOOL_OPTIONS", chosen)
-        subprocess.run(["java", *options().split(), "-version"], check=True, capture_output=True)
+        subprocess.run(["java", *shlex.split(options()), "-version"], check=True, capture_output=True)
