@@ -74,7 +74,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Barnabas]:
         with Pipe(server.port) as pipe:
             for topic in topics:
                 created(pipe, topic, segment_bytes=str(1 << 20))
-                assert {produced(pipe, topic, batch).error_code for batch in batches} == {0}
+                with Pipe(server.port_of(topic)) as leader:
+                    assert {produced(leader, topic, batch).error_code for batch in batches} == {0}
         assert server.stop() == 0
         for topic, what in topics.items():
             assert len(segment_files(server.data_dir, topic, 0)) > 2
