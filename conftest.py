@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Spark's JVMs of the tests end soon: code compiled quickly takes less of the CPU than code compiled well.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# A shell that runs the tests in the background has them ignore interrupts, as would all processes that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: A file system in memory. Tests write to it if this many bytes are free, both there and in the machine's memory.
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30

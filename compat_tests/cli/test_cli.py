@@ -158,14 +158,13 @@ def test_a_schema_that_is_none_is_refused(server: Server) -> None:
 
 @contextmanager
 def consuming(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A consumer that an interrupt ends, even if a shell runs the tests in the background and ignores interrupts."""
+    """A consumer that is ended at the end."""
     consumer = subprocess.Popen(
         [*COMMAND, "consume", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with consumer:
         try:

@@ -170,7 +170,7 @@ def test_a_group_with_members_in_the_cluster_is_refused(kafka: Server, chroot: C
     address, client = chroot
     put(client, "busy", {0: b"1"})
     reading = [sys.executable, "-m", "barnabas", "consume", "orders", "--group", "busy", "-b", kafka.address]
-    consumer = subprocess.Popen(reading, cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=_heed_interrupts)
+    consumer = subprocess.Popen(reading, cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         until(
             lambda: "Stable" in command("groups", "describe", "busy", "-b", kafka.address, status=None)[0], "it reads"
@@ -181,10 +181,6 @@ def test_a_group_with_members_in_the_cluster_is_refused(kafka: Server, chroot: C
     finally:
         consumer.send_signal(signal.SIGINT)
         consumer.wait(120)
-
-
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_files_of_each_format_come_back_as_they_were(kafka: Server, tmp_path: Path) -> None:
