@@ -169,8 +169,16 @@ class Barnabas(Server):
     def kill(self) -> None:
         if self.processes > 1 and self.process and self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+                self.signal_all(signal.SIGKILL)
         super().kill()
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to the broker: with several nodes, to all of them and their supervisor."""
+        assert self.process is not None
+        if self.processes > 1:
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
 
     def command(self) -> list[str]:
         pairs = [word for key, value in self.overrides.items() for word in ("--override", f"{key}={value}")]

@@ -72,13 +72,12 @@ def test_a_reader_stays_small_while_the_broker_is_down_and_while_it_is_frozen(
         )
         return count
 
-    assert broker.process is not None
-    broker.process.send_signal(signal.SIGSTOP)
+    broker.signal_all(signal.SIGSTOP)
     try:
         fill(own_mariadb, 1001)
         until(lambda: dumps() == "0", "the server gives a reader up that takes nothing")
     finally:
-        broker.process.send_signal(signal.SIGCONT)
+        broker.signal_all(signal.SIGCONT)
     own_mariadb.sql("INSERT INTO away.t VALUES (9999, 'after')")
     subscriber.wait_for(place_of(own_mariadb).gtids)
     assert memory(subscriber, "VmHWM") - small < MOST_BYTES
@@ -115,7 +114,7 @@ def test_a_full_disk_of_the_broker_is_told_and_waited_for(
     small_disk.fill(filler)
     mariadb.sql("USE full", "INSERT INTO t SELECT seq, REPEAT('x', 1000) FROM seq_1_to_5000")
     until(lambda: subscriber.told().count("binlog.retrying") > 1, "it tries again")
-    told = subscriber.told().splitlines()[-2:]
+    told = [line for line in subscriber.told().splitlines() if "binlog.retrying" in line][-2:]
     assert "No space left on device" in told[0]
     assert [(f"place={gtid}" in line, "make room on its disk" in line) for line in told] == [(True, True)] * 2
     filler.unlink()

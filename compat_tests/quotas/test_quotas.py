@@ -89,6 +89,7 @@ def test_librdkafka_hears_of_throttle_times(other: ConfluentDriver, server: Serv
     assert heard.is_set()
 
 
+@pytest.mark.one_node("it asks one node by one connection, which need not lead what it asks for")
 def test_throttle_times_are_those_of_kafka(other: ConfluentDriver, server: Server) -> None:
     """A rate covers ten full windows and the current one; the delay is as long as the quota needs for the excess."""
     other.create_topic("exact")
