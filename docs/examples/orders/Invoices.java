@@ -3,6 +3,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -17,8 +18,6 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /** An invoice for each order, exactly once: Invoices SERVER [--until-idle] */
 public class Invoices {
-    private static final Duration IDLE = Duration.ofSeconds(5);
-
     public static void main(String[] args) {
         boolean untilIdle = List.of(args).contains("--until-idle");
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(consumerSettings(args[0]));
@@ -27,10 +26,9 @@ public class Invoices {
             consumer.subscribe(List.of("orders"));
             long written = 0;
             while (true) {
-                boolean wasGiven = !consumer.assignment().isEmpty();
-                ConsumerRecords<String, String> orders = consumer.poll(wasGiven ? IDLE : Duration.ofSeconds(1));
+                ConsumerRecords<String, String> orders = consumer.poll(Duration.ofSeconds(1));
                 if (orders.isEmpty()) {
-                    if (untilIdle && wasGiven) {
+                    if (untilIdle && hasReadAll(consumer)) {
                         return;
                     }
                     continue;
@@ -68,6 +66,12 @@ public class Invoices {
     /** The order as it is, under its new name, and not paid yet. */
     private static String invoice(String order) {
         return order.replaceFirst("\"id\"", "\"order\"").replaceFirst("}$", ", \"paid\": false}");
+    }
+
+    /** Whether this process has partitions, and has read all of their orders. */
+    private static boolean hasReadAll(KafkaConsumer<String, String> consumer) {
+        Set<TopicPartition> given = consumer.assignment();
+        return !given.isEmpty() && given.stream().allMatch(place -> consumer.currentLag(place).orElse(1) == 0);
     }
 
     /** Read on from what is committed: the last round was aborted. */

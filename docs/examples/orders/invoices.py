@@ -3,10 +3,9 @@
 import json
 import sys
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 ROUND = 100
-IDLE_SECONDS = 5.0
 
 
 def invoice(order: dict[str, object]) -> dict[str, object]:
@@ -25,6 +24,19 @@ def write(consumer: Consumer, producer: Producer, orders: list[Message]) -> None
     producer.commit_transaction()
 
 
+def read(consumer: Consumer, at_end: set[int]) -> list[Message]:
+    """The next orders. Keeps `at_end`, the partitions of which all orders are read."""
+    orders = []
+    for each in consumer.consume(ROUND, 1.0):
+        error = each.error()
+        if error is None:
+            orders.append(each)
+            at_end.discard(each.partition())
+        elif error.code() == KafkaError._PARTITION_EOF:
+            at_end.add(each.partition())
+    return orders
+
+
 def go_back(consumer: Consumer) -> None:
     """Read on from what is committed: the last round was aborted."""
     for place in consumer.committed(consumer.assignment(), 30):
@@ -36,16 +48,17 @@ def main() -> None:
     group: dict[str, object] = {"group.id": "invoicing", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
     # A process that was killed is missed after six seconds, and another one goes on with its partitions.
     group["session.timeout.ms"] = 6000
+    group["enable.partition.eof"] = True
     consumer = Consumer({"bootstrap.servers": server, "isolation.level": "read_committed", **group})
     producer = Producer({"bootstrap.servers": server, "transactional.id": "invoicing"})
     producer.init_transactions()
     consumer.subscribe(["orders"])
-    written, was_given = 0, False
+    written, at_end = 0, set[int]()
     while True:
-        orders = [each for each in consumer.consume(ROUND, IDLE_SECONDS if was_given else 1.0) if each.error() is None]
-        was_given = was_given or bool(consumer.assignment())
+        orders = read(consumer, at_end)
         if not orders:
-            if until_idle and was_given:
+            given = {place.partition for place in consumer.assignment()}
+            if until_idle and given and given <= at_end:
                 break
             continue
         try:
@@ -55,6 +68,7 @@ def main() -> None:
                 raise  # another process has taken over, or the broker is gone for good
             producer.abort_transaction()
             go_back(consumer)
+            at_end.clear()
             continue
         written += len(orders)
         print(f"{written} invoices", flush=True)
