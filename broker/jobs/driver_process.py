@@ -7,7 +7,7 @@ once.
 The child is `python -m barnabas.streams.query`: a Kafka client of this broker that runs Spark. It ends when its
 standard input is closed, which the system does however this process ends. It writes JSON lines for the operator to its
 standard output. All other output, including that of Spark and the JVM, goes to `streams-driver.log` in the data
-directory.
+directory (`driver_log.py`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ import trio
 
 from barnabas.broker.identity import Identity
 from barnabas.broker.jobs import spark_here
+from barnabas.broker.jobs.driver_log import DriverLog
 from barnabas.broker.log import EventLog
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.storage.io import Io
 
-LOG_FILE = "streams-driver.log"
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _STOP_SECONDS = 3.0
-_LAST_BYTES = 2048
 
 
 class DriverProcess:
@@ -46,7 +45,8 @@ class DriverProcess:
         failed: Callable[[str], None],
         wanted: Callable[[], bool],
     ) -> None:
-        self._config, self._identity, self._log, self._io = config, identity, log, io
+        self._config, self._identity, self._log = config, identity, log
+        self._driver_log = DriverLog(io, str(config.data_dir))
         self._failed, self._wanted = failed, wanted
         self._again = trio.Event()
 
@@ -86,8 +86,7 @@ class DriverProcess:
         """Run a driver to its end. Returns why it ended."""
         self._log.info("streams.driver.starting", message="starting the driver of queries and streams ...")
         try:
-            path = os.path.join(self._config.data_dir, LOG_FILE)
-            with open(self._io.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as errors:
+            with open(self._driver_log.begin(), "ab") as errors:
                 process = await trio.lowlevel.open_process(
                     self._command(),
                     stdin=subprocess.PIPE,
@@ -101,22 +100,17 @@ class DriverProcess:
         reason = ""
         try:
             assert process.stdout is not None
-            async for line in _lines(process.stdout):
-                reason = self._tell(line) or reason
-            status = await process.wait()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._driver_log.keep_small)
+                async for line in _lines(process.stdout):
+                    reason = self._tell(line) or reason
+                status = await process.wait()
+                nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
                 await _end(process)
-        return reason or self._last_words(status)
-
-    def _last_words(self, status: int) -> str:
-        """Why a driver ended that gave no reason: the last line of its log, where Python writes an exception."""
-        path = os.path.join(self._config.data_dir, LOG_FILE)
-        with open(path, "rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))
-            lines = log.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"The streams driver ended with status {status}: {last} (its log is {path})"
+        log = self._driver_log
+        return reason or f"The streams driver ended with status {status}: {log.last_line()} (its log is {log.path})"
 
     def _command(self) -> list[str]:
         config = self._config

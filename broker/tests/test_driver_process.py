@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from barnabas.broker.jobs import driver_process
-from barnabas.broker.jobs.driver_process import LOG_FILE
+from barnabas.broker.jobs.driver_log import LOG_FILE
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.tests.conftest import Start, until
 from barnabas.broker.tests.test_queries import BY_HAND, create, driver_of
