@@ -73,6 +73,21 @@ async def test_a_driver_that_ends_is_started_again_while_there_is_a_query(start:
         assert not running.node.queries._driver_wanted()
 
 
+async def test_a_driver_whose_log_an_operator_removes_is_started_again(
+    start: Start, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start(**BY_HAND) as running, driver_of(running), await running.client() as client:
+        await client.create_topic("src")
+        assert (await create(client, "out", barnabas_query="SELECT a FROM src")).error_code == 0
+        log = Path(running.node.config.data_dir) / LOG_FILE
+    command = driver_process.DriverProcess._command(None)[-1]  # type: ignore[arg-type]
+    removed = ["/bin/sh", "-c", f"{command}; rm {log}"]
+    monkeypatch.setattr(driver_process.DriverProcess, "_command", lambda _: removed)
+    async with start() as running:
+        await until(lambda: starts() >= 3)
+        assert "it said nothing" in running.log
+
+
 async def test_where_spark_is_missing_no_driver_is_started_and_the_client_is_told_at_once(
     start: Start, starts: Starts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
