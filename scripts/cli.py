@@ -32,7 +32,6 @@ def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
 
 def _serve(args: argparse.Namespace) -> int:
     import contextlib
-    import tempfile
 
     from barnabas.broker.main import serve
 
@@ -40,7 +39,9 @@ def _serve(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         data_dir = args.data_dir
         if args.ephemeral:
-            data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True))
+            from barnabas.wire.temporary import TemporaryFolder
+
+            data_dir = str(stack.enter_context(TemporaryFolder("barnabas-ephemeral-")).path / "data")
         return serve(
             *(args.config, data_dir, listen, args.override),
             http=args.http,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from barnabas.client.admin import create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import check
 from barnabas.testing.process import BrokerError, Process
+from barnabas.wire.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from barnabas.storage.claim import Claim
@@ -56,8 +56,8 @@ class Broker:
         self._properties = {name: _text(value) for name, value in {**(properties or {}), **named}.items()}
         self._temporary = None
         if data_dir is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True)
-            data_dir = self._temporary.name
+            self._temporary = TemporaryFolder("barnabas-testing-")
+            data_dir = self._temporary.path / "data"
         self.data_dir = Path(data_dir)
         self._log: list[str] = []
         self._first = _id_of(self._properties)
@@ -150,7 +150,7 @@ class Broker:
         self.kill()
         self._leave_data_dir()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            self._temporary.remove()
 
     def __enter__(self) -> Broker:
         self.start()

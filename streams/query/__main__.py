@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from barnabas.client.command_config import VARIABLE, use
-from barnabas.streams import spark_folder
+from barnabas.streams.query.session import remove_temporary_files
 from barnabas.streams.quick_arrow import import_arrow
 from barnabas.wire.logfmt import event_of, level_of, message_of, told
 from barnabas.wire.queries.writer import PROPERTIES_FILE
@@ -222,7 +222,7 @@ def _die_with_parent() -> None:
     """The broker holds the other end of standard input. When it is gone, this process and its JVM end."""
     while os.read(0, 1024):
         pass
-    spark_folder.remove()
+    remove_temporary_files()
     os.killpg(0, signal.SIGKILL)
 
 
@@ -233,5 +233,5 @@ def _end(*_: object) -> None:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    spark_folder.remove()
+    remove_temporary_files()
     os._exit(status)  # the JVM's threads must not keep an ended driver alive

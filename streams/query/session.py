@@ -7,14 +7,15 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.client.command_config import VARIABLE
-from barnabas.streams import spark_folder
 from barnabas.streams.java import JavaError, check_java, options
 from barnabas.streams.query.errors import FatalError
 from barnabas.streams.quick_arrow import WITHOUT_PANDAS, import_without_pandas
+from barnabas.wire.temporary import TemporaryFolder
 from barnabas.wire.text import SPARK_REMEDY
 
 if TYPE_CHECKING:
@@ -109,6 +110,22 @@ def end_session(spark: SparkSession) -> None:
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
+@cache
+def _temporary() -> TemporaryFolder:
+    """The folder for temporary files of the JVM that this process starts.
+
+    Spark's libraries unpack native code into it (15 MB for RocksDB alone), and Spark keeps the state of streams there.
+    A JVM that is killed removes nothing, and a driver's is always killed.
+    """
+    return TemporaryFolder("barnabas-spark-")
+
+
+def remove_temporary_files() -> None:
+    """Remove the temporary files of Spark: the process and its JVM are about to end."""
+    if _temporary.cache_info().currsize:
+        _temporary().remove()
+
+
 def is_submitted() -> bool:
     """Whether spark-submit has started this process, with its own master."""
     return _SUBMITTED in os.environ
@@ -150,7 +167,7 @@ def start_session(
     except JavaError as error:
         raise FatalError(str(error)) from None
     try:
-        temporary = spark_folder.folder()
+        temporary = _temporary().path
     except OSError as error:
         raise FatalError(f"Spark needs a folder for temporary files: {error} (TMPDIR says where)") from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
