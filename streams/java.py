@@ -15,7 +15,7 @@ NEEDED = 17
 _REMEDY = "install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
 _HEAP = (
     "-XX:+UseSerialGC",
-    "-XX:MaxNewSize=32m",
+    "-XX:MaxNewSize=64m",
     "-XX:MinHeapFreeRatio=10",  # of the space for old objects, which a full collection gives back above 20 %
     "-XX:MaxHeapFreeRatio=20",
     "-XX:-ShrinkHeapInSteps",  # at once, rather than after several of these rare collections
