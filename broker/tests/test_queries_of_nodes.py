@@ -221,7 +221,7 @@ async def test_a_topic_that_the_owner_left_closed_is_open_after_its_start(tmp_pa
         await until(lambda: "out" in nodes[3].node.queries.closed)
         await nodes.cut_off(OWNER)
         await nodes.start(OWNER)
-        await until(lambda: "out" not in nodes[3].node.queries.closed)
+        await until(lambda: not any("out" in nodes[number].node.queries.closed for number in (OWNER, 2, 3)))
         for index in range(3):
             assert (await produced(nodes, "out", index, b"mine")).error_code == 0
 
