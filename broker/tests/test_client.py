@@ -111,6 +111,7 @@ async def test_a_member_stays_one_over_a_restart(start: Start) -> None:
 
     assert await away.while_it_comes_back(beats_and_commits) == {0: 1, 1: 0}
     async with away.running():
+        await in_thread(member.heartbeat)  # waits until the group is loaded, which a member that leaves does not
         await in_thread(member.leave, {0: 1})
         described = await in_thread(groups.describe_group, cluster, "g")
         assert described.group_state == "Empty"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.client.cluster import Cluster
+from barnabas.wire.temporary import LOCK_FILE
 from compat_tests.tools import ROOT
 from compat_tests.waiting import until
 
@@ -40,6 +42,14 @@ def ephemeral(folder: Path, *more: str) -> Iterator[tuple[subprocess.Popen[bytes
         process.wait()
 
 
+def is_let_go(folder: Path) -> bool:
+    """Whether no process holds a temporary folder any more."""
+    with (folder / LOCK_FILE).open() as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
 def test_a_broker_for_a_test_is_there_when_its_file_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     with ephemeral(tmp_path) as (process, data):
@@ -59,6 +69,7 @@ def test_the_files_of_a_killed_one_are_removed_by_the_next_one(processes: str, t
     with ephemeral(tmp_path, "--processes", processes) as (process, killed):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    until(lambda: is_let_go(killed.parent), "all of its processes have ended")
     assert killed.is_dir()
     (tmp_path / "ready").unlink()
     with ephemeral(tmp_path, "--processes", processes) as (process, data):
