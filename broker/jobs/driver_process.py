@@ -28,6 +28,7 @@ from barnabas.broker.jobs.driver_log import DriverLog
 from barnabas.broker.log import EventLog
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.storage.io import Io
+from barnabas.wire.temporary import TemporaryFolder
 
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _STOP_SECONDS = 3.0
@@ -83,8 +84,20 @@ class DriverProcess:
                 await self._again.wait()
 
     async def _run_once(self) -> str:
-        """Run a driver to its end. Returns why it ended."""
+        """Run a driver to its end. Returns why it ended. Its temporary files are removed when all its processes are."""
         self._log.info("streams.driver.starting", message="starting the driver of queries and streams ...")
+        try:
+            temporary = await trio.to_thread.run_sync(TemporaryFolder, "barnabas-streams-")
+        except OSError as error:
+            return f"The streams driver cannot be started: {error}"
+        try:
+            return await self._run_in(str(temporary.path))
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(temporary.remove)
+
+    async def _run_in(self, temporary: str) -> str:
+        """Run a driver whose temporary files are in that folder."""
         try:
             with open(self._driver_log.begin(), "ab") as errors:
                 process = await trio.lowlevel.open_process(
@@ -92,6 +105,7 @@ class DriverProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
+                    env={**os.environ, "TMPDIR": temporary},
                     start_new_session=True,
                 )
         except OSError as error:

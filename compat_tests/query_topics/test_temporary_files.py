@@ -29,10 +29,13 @@ class WithTemporaryFolder(Barnabas):
         self.temporary.mkdir(exist_ok=True)
         return {**super().environment(), "TMPDIR": str(self.temporary)}
 
+    def folders(self) -> set[Path]:
+        """What is there, whoever made it."""
+        return set(self.temporary.iterdir())
 
-def unpacked(broker: WithTemporaryFolder) -> list[Path]:
-    """The folders into which a JVM has unpacked its libraries or made its own folders."""
-    return [found for found in broker.temporary.glob("barnabas-spark-*") if any(found.iterdir())]
+    def with_spark(self) -> set[Path]:
+        """The folders of drivers whose JVM has made its own folders."""
+        return {found for found in self.folders() if any(found.glob("barnabas-spark-*/spark-*"))}
 
 
 @pytest.mark.long
@@ -41,12 +44,34 @@ def test_a_driver_that_ends_leaves_no_temporary_files(tmp_path: Path) -> None:
         at = ("-b", broker.address)
         run("sql", "CREATE TOPIC sensors (device STRING, temp DOUBLE)", *at)
         run("sql", "CREATE TOPIC hot AS SELECT sha2(device, 256) AS h FROM sensors", *at)
-        (first,) = unpacked(broker)
-        assert list(broker.temporary.iterdir()) == [first], "Spark writes nothing elsewhere"
+        first = broker.folders()
+        assert len(first) == 1
+        assert broker.with_spark() == first
         assert kill(broker, "driver")
+        until(lambda: broker.folders() - first, "another driver")
+        assert not broker.folders() & first
         run("sql", "INSERT INTO sensors VALUES ('a', 1)", *at)
-        until(lambda: any(found != first for found in unpacked(broker)), "the Spark of another driver")
-        assert not first.exists()
-        assert len(list(broker.temporary.iterdir())) == 1
+        until(broker.with_spark, "its Spark")
+        assert len(broker.folders()) == 1
         broker.stop()
-    assert list(broker.temporary.iterdir()) == []
+        assert broker.folders() == set()
+        broker.start()
+        until(broker.folders, "a driver, which is still starting")
+        broker.stop()
+        assert broker.folders() == set()
+
+
+@pytest.mark.long
+def test_the_files_of_a_driver_whose_broker_was_killed_are_removed_by_the_next_one(tmp_path: Path) -> None:
+    with WithTemporaryFolder(tmp_path, SETTINGS) as broker:
+        at = ("-b", broker.address)
+        run("sql", "CREATE TOPIC sensors (device STRING, temp DOUBLE)", *at)
+        run("sql", "CREATE TOPIC hot AS SELECT device FROM sensors", *at)
+        left = broker.folders()
+        assert len(left) == 1
+        broker.kill()
+        assert broker.folders() == left
+        broker.start()
+        until(lambda: broker.folders() and not broker.folders() & left, "another driver")
+        broker.stop()
+        assert broker.folders() == set()

@@ -222,7 +222,6 @@ def _die_with_parent() -> None:
     """The broker holds the other end of standard input. When it is gone, this process and its JVM end."""
     while os.read(0, 1024):
         pass
-    remove_temporary_files()
     os.killpg(0, signal.SIGKILL)
 
 

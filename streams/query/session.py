@@ -115,7 +115,7 @@ def _temporary() -> TemporaryFolder:
     """The folder for temporary files of the JVM that this process starts.
 
     Spark's libraries unpack native code into it (15 MB for RocksDB alone), and Spark keeps the state of streams there.
-    A JVM that is killed removes nothing, and a driver's is always killed.
+    A JVM that is killed removes nothing.
     """
     return TemporaryFolder("barnabas-spark-")
 
