@@ -39,7 +39,7 @@ def _serve(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         data_dir = args.data_dir
         if args.ephemeral:
-            from barnabas.wire.temporary import TemporaryFolder
+            from barnabas.client.temporary import TemporaryFolder
 
             data_dir = str(stack.enter_context(TemporaryFolder("barnabas-ephemeral-")).path / "data")
         return serve(

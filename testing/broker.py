@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.client.admin import create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import check
+from barnabas.client.temporary import TemporaryFolder
 from barnabas.testing.process import BrokerError, Process
-from barnabas.wire.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from barnabas.storage.claim import Claim

@@ -27,8 +27,8 @@ from barnabas.broker.jobs import spark_here
 from barnabas.broker.jobs.driver_log import DriverLog
 from barnabas.broker.log import EventLog
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.client.temporary import TemporaryFolder
 from barnabas.storage.io import Io
-from barnabas.wire.temporary import TemporaryFolder
 
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _STOP_SECONDS = 3.0

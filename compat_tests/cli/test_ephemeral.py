@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.client.cluster import Cluster
-from barnabas.wire.temporary import LOCK_FILE
+from barnabas.client.temporary import LOCK_FILE
 from compat_tests.tools import ROOT
 from compat_tests.waiting import until
 

@@ -29,6 +29,11 @@ class WithTemporaryFolder(Barnabas):
         self.temporary.mkdir(exist_ok=True)
         return {**super().environment(), "TMPDIR": str(self.temporary)}
 
+    def create(self, query: str) -> None:
+        """Create a source and a query topic over it, which starts a driver."""
+        run("sql", "CREATE TOPIC sensors (device STRING, temp DOUBLE)", "-b", self.address)
+        run("sql", f"CREATE TOPIC hot AS {query} FROM sensors", "-b", self.address)
+
     def folders(self) -> set[Path]:
         """What is there, whoever made it."""
         return set(self.temporary.iterdir())
@@ -41,16 +46,14 @@ class WithTemporaryFolder(Barnabas):
 @pytest.mark.long
 def test_a_driver_that_ends_leaves_no_temporary_files(tmp_path: Path) -> None:
     with WithTemporaryFolder(tmp_path, SETTINGS) as broker:
-        at = ("-b", broker.address)
-        run("sql", "CREATE TOPIC sensors (device STRING, temp DOUBLE)", *at)
-        run("sql", "CREATE TOPIC hot AS SELECT sha2(device, 256) AS h FROM sensors", *at)
+        broker.create("SELECT sha2(device, 256) AS h")
         first = broker.folders()
         assert len(first) == 1
         assert broker.with_spark() == first
         assert kill(broker, "driver")
         until(lambda: broker.folders() - first, "another driver")
         assert not broker.folders() & first
-        run("sql", "INSERT INTO sensors VALUES ('a', 1)", *at)
+        run("sql", "INSERT INTO sensors VALUES ('a', 1)", "-b", broker.address)
         until(broker.with_spark, "its Spark")
         assert len(broker.folders()) == 1
         broker.stop()
@@ -64,9 +67,7 @@ def test_a_driver_that_ends_leaves_no_temporary_files(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_files_of_a_driver_whose_broker_was_killed_are_removed_by_the_next_one(tmp_path: Path) -> None:
     with WithTemporaryFolder(tmp_path, SETTINGS) as broker:
-        at = ("-b", broker.address)
-        run("sql", "CREATE TOPIC sensors (device STRING, temp DOUBLE)", *at)
-        run("sql", "CREATE TOPIC hot AS SELECT device FROM sensors", *at)
+        broker.create("SELECT device")
         left = broker.folders()
         assert len(left) == 1
         broker.kill()

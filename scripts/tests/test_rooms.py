@@ -92,8 +92,8 @@ INNER_DOORS = {
     },
 }
 #: The broker is not a client of Kafka. It is a client of ZooKeeper, and shares with clients the key stores, the
-#: handling of URLs, the partition of a key, and the login, which nodes use with each other.
-BROKERS_CLIENTS = {"keystores", "partitioner", "sasl", "urls", "zookeeper"}
+#: handling of URLs, the partition of a key, temporary folders, and the login, which nodes use with each other.
+BROKERS_CLIENTS = {"keystores", "partitioner", "sasl", "temporary", "urls", "zookeeper"}
 
 
 class Import(NamedTuple):

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.client.command_config import VARIABLE
+from barnabas.client.temporary import TemporaryFolder
 from barnabas.streams.java import JavaError, check_java, options
 from barnabas.streams.query.errors import FatalError
 from barnabas.streams.quick_arrow import WITHOUT_PANDAS, import_without_pandas
-from barnabas.wire.temporary import TemporaryFolder
 from barnabas.wire.text import SPARK_REMEDY
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ def start_session(
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.executorEnv.PYTHONPATH", WORKERS_PATH)
     if not is_submitted():
-        kept = f'"-Djava.io.tmpdir={temporary}"'  # Spark removes the quotation marks
-        builder = builder.config("spark.driver.extraJavaOptions", f"{java_options or options()} {kept}")
+        folder = f'"-Djava.io.tmpdir={temporary}"'  # Spark removes the quotation marks
+        builder = builder.config("spark.driver.extraJavaOptions", f"{java_options or options()} {folder}")
     if VARIABLE in os.environ:  # tasks on other machines are clients of the broker, too
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
     if not has_functions:

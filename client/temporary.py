@@ -46,12 +46,17 @@ def _create(prefix: str) -> tuple[Path, int]:
     """A new folder, and a descriptor that holds its lock."""
     while True:
         made = Path(tempfile.mkdtemp(prefix=prefix))
-        with suppress(FileNotFoundError):  # another process took it for an abandoned one
+        try:
             lock = _lock(made, os.O_CREAT)
-            if lock is not None:
-                if (made / LOCK_FILE).exists():
-                    return made, lock
-                os.close(lock)
+        except FileNotFoundError:  # another process took it for an abandoned one
+            continue
+        except OSError:  # a full disk, no descriptors: without the file, nobody would remove it
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+        if lock is not None:
+            if (made / LOCK_FILE).exists():
+                return made, lock
+            os.close(lock)
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
@@ -79,7 +84,9 @@ def _lock(folder: Path, flags: int) -> int | None:
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(descriptor)
-        return None
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
     return descriptor

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -13,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.wire import temporary
-from barnabas.wire.temporary import LOCK_FILE, TemporaryFolder
+from barnabas.client import temporary
+from barnabas.client.temporary import LOCK_FILE, TemporaryFolder
 from compat_tests.tools import ROOT
 
 PREFIX = "barnabas-tried-"
 # Takes a folder, writes a file into it, reports it, and ends when standard input is closed.
 PROGRAM = f"""
 import os, sys
-from barnabas.wire.temporary import TemporaryFolder
+from barnabas.client.temporary import TemporaryFolder
 made = TemporaryFolder({PREFIX!r})
 (made.path / "library.so").write_bytes(b"code")
 if not os.fork():
@@ -117,3 +119,19 @@ def test_a_folder_that_is_taken_for_an_abandoned_one_is_replaced(
     for each in others:
         assert each is not None
         os.close(each)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.ENOLCK])
+def test_nothing_is_left_if_it_cannot_be_locked(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def fails(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    monkeypatch.setattr(*((fcntl, "flock") if code == errno.ENOLCK else (temporary, "_lock")), fails)
+    with pytest.raises(OSError, match=os.strerror(code)):
+        TemporaryFolder(PREFIX)
+    assert list(tmp_path.iterdir()) == []
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before
