@@ -8,7 +8,6 @@ the longest step of the event loop meanwhile, during which no other client is se
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 import tempfile
 import time
@@ -18,9 +17,10 @@ from typing import Any
 import trio
 
 from barnabas.broker.log import EventLog
-from barnabas.broker.main import GC_THRESHOLDS, SWITCH_SECONDS
+from barnabas.broker.main import SWITCH_SECONDS
 from barnabas.broker.node import Node
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.storage import garbage
 from barnabas.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -170,7 +170,7 @@ def ask_all(port: int, steps: Steps, rows: list[str]) -> None:
 async def serve(folder: str, steps: Steps, rows: list[str]) -> None:
     """Run a broker in this process, until all requests are answered."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(*GC_THRESHOLDS)
+    garbage.collect_seldom()
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": folder, "log.flush.interval.messages": NEVER}
     node = Node(BrokerConfig(settings), EventLog(level="error"))
     async with trio.open_nursery() as nursery:

@@ -4,7 +4,6 @@ ready."""
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from barnabas.broker.log import EventLog, take_logging
 from barnabas.broker.service_manager import ServiceManager
 from barnabas.broker.settings.config import BrokerConfig, read_properties
 from barnabas.broker.settings.keys import ConfigError
+from barnabas.storage import garbage
 from barnabas.storage.errors import StorageError
 from barnabas.wire.text import visible
 
@@ -91,7 +91,7 @@ def serve(
         count = processes or len(os.sched_getaffinity(0))
         if count > 1:
             sys.setswitchinterval(SWITCH_SECONDS)
-            gc.set_threshold(*GC_THRESHOLDS)
+            garbage.collect_seldom()
             return _supervise(properties, count, log, ready, began)
         trio.run(_serve, config, log, began, ready, node)
     except* (ConfigError, StorageError) as group:
@@ -111,9 +111,6 @@ def _supervise(properties: dict[str, str], count: int, log: EventLog, ready: Pat
 
 # A thread that decodes a large request lets the event loop run after this time.
 SWITCH_SECONDS = 0.0005
-# A full collection examines all objects of all large requests, while every client waits. These thresholds start one
-# after about two million new objects. A collection of the middle generation examines at most 60,000 objects.
-GC_THRESHOLDS = (10_000, 5, 40)
 
 
 async def _serve(
@@ -126,7 +123,7 @@ async def _serve(
     from barnabas.broker.node import Node
 
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(*GC_THRESHOLDS)
+    garbage.collect_seldom()
     node = (make or Node)(config, log)
     manager = ServiceManager()
     node.on_recovery = manager.recovering
@@ -135,7 +132,7 @@ async def _serve(
         await nursery.start(node.run)
         # The objects made during startup stay, so collections need not examine them again. A collection at this point
         # would free almost nothing and would delay the first client.
-        gc.freeze()
+        garbage.keep_all()
         addresses = ", ".join(f"{b.host or '*'}:{b.port}" for b in node.bound)
         if node.http is not None:
             _say(f"HTTP is on {node.http.url}")

@@ -27,7 +27,6 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.jobs.owners import Owners
 from barnabas.broker.jobs.queries import Queries
 from barnabas.broker.jobs.streams import Streams
-from barnabas.broker.kept_out import KeptOut
 from barnabas.broker.log import EventLog
 from barnabas.broker.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, MetadataImage
 from barnabas.broker.metadata.producer_ids import ProducerIds
@@ -63,6 +62,7 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.data_dir import DataDir
 from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
+from barnabas.storage.garbage import KeptOut
 from barnabas.storage.io import Io
 from barnabas.storage.pace import Pace, cpu_of_this_thread
 from barnabas.storage.vnode import Vnode

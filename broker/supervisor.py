@@ -12,7 +12,6 @@ their supervisor does: each holds one end of a pipe, and the system closes the o
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
 import selectors
 import signal
@@ -32,6 +31,7 @@ from barnabas.broker.service_manager import ServiceManager
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
 from barnabas.broker.settings.listeners import Listener
+from barnabas.storage import garbage
 from barnabas.storage.claim import Claim
 from barnabas.storage.errors import NodeRunsError, StorageError
 from barnabas.storage.io import Io
@@ -136,7 +136,7 @@ class Supervisor:
         signal.set_wakeup_fd(wake_write)
         self._life_read, self._life_write = os.pipe()  # the nodes see end-of-file when this process ends
         try:
-            gc.freeze()  # so the nodes' collections leave the memory unchanged that they share
+            garbage.keep_all()  # so the nodes' collections leave the memory unchanged that they share
             self.children = {node: Child(node) for node in self._ids()}
             for child in self.children.values():
                 self._start(child)

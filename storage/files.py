@@ -12,12 +12,15 @@ import socket
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from barnabas.storage import garbage
 from barnabas.storage.io import Io
 
 if TYPE_CHECKING:
     from barnabas.storage.segment import Segment
 
 _WARM_STEP = 1024 * 1024
+# On PyPy a collection takes some 30 steps, so at most a few hundred files stay open that nothing refers to.
+_STEP_EVERY = 8
 
 
 class OpenFile:
@@ -91,13 +94,14 @@ class FileCache:
     There may be more of them than `limit`, so once found they are kept apart until `clean` is called for them.
     """
 
-    __slots__ = ("_dirty", "_io", "_open", "limit", "open_logs")
+    __slots__ = ("_dirty", "_given_up", "_io", "_open", "limit", "open_logs")
 
     def __init__(self, io: Io, limit: int = 512) -> None:
         self._io = io
         self.limit = limit
         self._open: OrderedDict[Segment, None] = OrderedDict()
         self._dirty: set[Segment] = set()
+        self._given_up = 0
         #: Logs in memory, whether their files are open or not.
         self.open_logs = 0
 
@@ -118,6 +122,9 @@ class FileCache:
         self._open.pop(segment, None)
         self._dirty.discard(segment)
         segment.file = None
+        self._given_up += 1
+        if not self._given_up % _STEP_EVERY:
+            garbage.step()
 
     def clean(self, segment: Segment) -> None:
         """A flush has taken over the segment's bytes: the segment may be closed."""

@@ -27,6 +27,8 @@ _REQUEST = struct.Struct("<QIIHhIQQqQII")
 _EVENT = struct.Struct("<QQqq")
 _FDSYNC = 3
 _TELL_EVENTFD = 1
+# What an eventfd is told and tells: a count of eight bytes, eventfd(2).
+_ONE = struct.pack("=Q", 1)
 # The most syncs in flight at once; others wait for their turn.
 DEPTH = 64
 
@@ -44,9 +46,12 @@ class KernelSync(Generic[T]):
         self._libc.syscall.restype = ctypes.c_long
         self._context = ctypes.c_ulong(0)
         self._call(self._setup, ctypes.c_long(DEPTH), ctypes.byref(self._context))
-        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._requests = ctypes.create_string_buffer(_REQUEST.size * DEPTH)
-        first = ctypes.addressof(self._requests)
+        self._eventfd: int = self._libc.eventfd(0, os.O_NONBLOCK | os.O_CLOEXEC)  # not every Python has os.eventfd
+        if self._eventfd < 0:
+            raise OSError(ctypes.get_errno(), "no eventfd")
+        requests = ctypes.create_string_buffer(_REQUEST.size * DEPTH)
+        self._requests = memoryview(requests)  # PyPy's `struct` does not write to an array of ctypes
+        first = ctypes.addressof(requests)
         self._pointers = (ctypes.c_void_p * DEPTH)(*(first + _REQUEST.size * i for i in range(DEPTH)))
         self._done = ctypes.create_string_buffer(_EVENT.size * DEPTH)
         self._waiting: deque[tuple[int, T]] = deque()
@@ -117,17 +122,17 @@ class KernelSync(Generic[T]):
         except OSError as caught:
             error = caught
         self._refused.append((token, error))
-        os.eventfd_write(self._eventfd, 1)
+        os.write(self._eventfd, _ONE)
 
     def completed(self) -> list[tuple[T, OSError | None]]:
         """The syncs that are done since the last call, with their errors. Waiting ones begin."""
         try:
-            os.eventfd_read(self._eventfd)
+            os.read(self._eventfd, len(_ONE))
         except BlockingIOError:
             return []
         found, self._refused = self._refused, []
         for i in range(self._reap(0)):
-            number, _, result, _ = _EVENT.unpack_from(self._done, _EVENT.size * i)
+            number, _, result, _ = _EVENT.unpack_from(memoryview(self._done), _EVENT.size * i)
             error = None if result >= 0 else OSError(-result, os.strerror(-result))
             found.append((self._running.pop(number), error))
         self.submit()

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import trio
 
+from barnabas.storage import garbage
 from barnabas.storage.errors import StorageError
 from barnabas.storage.io import Io, sync_path
 from barnabas.storage.layout import DELETE_SUFFIX
@@ -78,6 +79,8 @@ class Upkeep:
             self.added = trio.Event()
             if paths:
                 await trio.to_thread.run_sync(self._delete, paths, limiter=self._limiter)
+                for _ in garbage.steps():  # the disk's room is free only when the files are closed, too
+                    await trio.lowlevel.checkpoint()
 
     async def delete_discarded_in(self, directories: Collection[str]) -> None:
         """Delete the queued files of these folders. When this returns, no deletion in them runs either."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from barnabas.broker.failures import leaves
 from barnabas.broker.log import EventLog, take_logging
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.keys import ConfigError
+from barnabas.storage import garbage
 from barnabas.storage.errors import StorageError
 from barnabas.wire.text import visible
 
@@ -73,7 +73,7 @@ async def _run(config: BrokerConfig, log: EventLog, membership: Membership, repo
         nursery.start_soon(hear_signals)
         nursery.start_soon(outlive_nobody)
         await nursery.start(node.run)
-        gc.freeze()
+        garbage.keep_all()
         first = node.bound[0]
         http = "" if node.http is None else f" {node.http.url}"
         _say(report, f"{first.host or 'localhost'}:{first.port}{http}".encode())

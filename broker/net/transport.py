@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import sys
 from typing import Protocol
 
 import trio
@@ -24,6 +25,8 @@ IN_MEMORY = (bytes, bytearray, memoryview)
 SMALL_SLICE = 32 << 10
 # About the most log data in memory for a client that reads slowly; the rest stays in the files.
 GATHER_BYTES = 256 << 10
+# Of Linux's poll(2); not every Python has it in `select`.
+_POLLRDHUP = 0x2000
 # The flag for a piece that is followed by more.
 _MORE = socket.MSG_MORE if portable.has(socket, "MSG_MORE") else 0
 # sendmsg takes at most this many pieces (IOV_MAX).
@@ -114,9 +117,9 @@ def is_closed(fd: int) -> bool:
 
     On systems that cannot tell earlier, this is true only once all bytes are read.
     """
-    if portable.has(select, "POLLRDHUP"):
+    if sys.platform == "linux" and not portable.forced:
         events = select.poll()
-        events.register(fd, select.POLLRDHUP)
+        events.register(fd, _POLLRDHUP)
         return bool(events.poll(0))
     try:
         with socket.socket(fileno=os.dup(fd)) as sock:

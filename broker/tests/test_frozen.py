@@ -6,14 +6,14 @@ import gc
 
 import pytest
 
-from barnabas.broker import kept_out
 from barnabas.broker.tests.conftest import Start
+from barnabas.storage import garbage
 
 
 async def test_many_new_partitions_and_open_logs_are_kept_out_of_garbage_collections(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_out, "EVERY", 50)
+    monkeypatch.setattr(garbage, "EVERY", 50)
     calls: list[int] = []
     async with start() as running, await running.client() as client:
         await client.create_topic("few", 10)

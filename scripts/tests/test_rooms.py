@@ -35,7 +35,7 @@ DOORS = {
     "groupcoord": {"vnode"},
     "broker": {
         *("vnode", "validation", "verification", "config", "errors", "data_dir", "flusher", "io", "pace", "snapshots"),
-        *("claim", "cleaner", "compaction_terms", "kafka_dir", "takeover"),
+        *("claim", "cleaner", "compaction_terms", "garbage", "kafka_dir", "takeover"),
     },
     "streams": {"log_reader", "errors"},
     "testing": {"io", "claim", "errors"},
