@@ -1,5 +1,5 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what is missing first.
-.PHONY: help lock run docs test test-slow test-nodes test-newest lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
+.PHONY: help lock run docs test test-slow test-nodes test-newest test-pypy lint types fuzz sanitize bench bench-plot bench-report setup setup-test setup-all tools compat-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY ?= python3
@@ -12,6 +12,7 @@ help:
 	@echo "make test        run the tests; make test MARKS=\"not slow\" the long ones of CI too, make test-slow all"
 	@echo "make test-nodes  the tests of all clients with brokers of three nodes"
 	@echo "make test-newest the private doors, the wire and the broker under the newest releases of all libraries"
+	@echo "make test-pypy   the broker under PyPy: its own tests, and those of clients (PYPY=pypy3 names the program)"
 	@echo "make lint types  ruff, and mypy --strict"
 	@echo "make docs        the docs as a site: build/docs/index.html"
 	@echo "make fuzz        ten minutes of hostile bytes (SECONDS=30 for less)"
@@ -87,6 +88,20 @@ test-newest: tools
 	$(NEWEST)/bin/pip list --disable-pip-version-check
 	$(NEWEST)/bin/pytest -m door
 	$(NEWEST)/bin/pytest -m "not slow and not door" $(PARALLEL) wire broker
+
+# The broker under PyPy (docs/decisions/0074-on-pypy.md). Its own tests run under PyPy, with what of their libraries there is
+# for it; those of clients run under CPython as always, and start brokers under PyPy.
+PYPY ?= pypy3
+ON_PYPY := build/pypy
+PYPY_TESTS := $(addprefix compat_tests/,kcat kafka_python aiokafka confluent kafkajs java admin transactions crash compaction \
+	nodes history lies hoarders quotas pipelining fetching fuzz doors damage)
+test-pypy: $(VENV)/.test tools
+	@$(PYPY) -c 'import sys; sys.exit(None if sys.implementation.name == "pypy" and sys.version_info >= (3, 11) else 1)' || \
+	  { echo "make test-pypy needs PyPy with Python 3.11 or newer: PYPY=the program (docs/install.md)" >&2; exit 1; }
+	$(PYPY) -m venv $(ON_PYPY)
+	$(ON_PYPY)/bin/pip install -q --disable-pip-version-check -e '.[http]' kazoo pytest pytest-timeout pytest-trio hypothesis
+	$(ON_PYPY)/bin/python -m pytest -m "$(MARKS)" wire storage groupcoord broker
+	BARNABAS_TEST_PYTHON=$(CURDIR)/$(ON_PYPY)/bin/python $(BIN)/pytest -m "$(MARKS)" $(PARALLEL) $(PYPY_TESTS)
 
 # Run the scenarios of all clients and write their results to docs/compatibility.md.
 compat-report: $(VENV)/.test tools

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from bench.goals import GOALS
 from bench.results import Results, read
-from bench.servers import BESIDE, NODES, POLICIES, SERVERS
+from bench.servers import BESIDE, NODES, POLICIES, PYPY, SERVERS
 
 
 def servers(results: Results) -> list[str]:
     """The servers in the columns: barnabas and its peer, or another checkout in place of the peer."""
     there = {key[3] for key in results.values}
-    if not there & {BESIDE, NODES}:
+    if not there & {BESIDE, NODES, PYPY}:
         return list(SERVERS)
-    return [server for server in (*SERVERS, NODES, BESIDE) if server in there]
+    return [server for server in (*SERVERS, NODES, PYPY, BESIDE) if server in there]
 
 
 def number(value: float) -> str:

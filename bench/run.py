@@ -26,10 +26,10 @@ from bench.results import Results, this_machine
 from bench.rows import SETS, find
 from bench.rows.requests import warm as warm_up
 from bench.running import Running
-from bench.servers import BESIDE, BESIDE_CHECKOUT, NODES, POLICIES, SERVERS
+from bench.servers import BESIDE, BESIDE_CHECKOUT, NODES, POLICIES, PYPY, SERVERS
 from compat_tests.tools import missing
 
-START_SECONDS = {"barnabas": 2.0, "kafka": 7.0, BESIDE: 2.0, NODES: 2.0}
+START_SECONDS = {"barnabas": 2.0, "kafka": 7.0, BESIDE: 2.0, NODES: 2.0, PYPY: 3.0}
 WARM_SECONDS = 10.0
 
 
@@ -132,7 +132,7 @@ def main() -> None:
     options.add_argument(
         "--rows", nargs="+", default=["main"], help=f"{', '.join(SETS)}, or names such as producers-16 or cold-1"
     )
-    options.add_argument("--servers", nargs="+", choices=(*SERVERS, NODES), default=list(SERVERS))
+    options.add_argument("--servers", nargs="+", choices=(*SERVERS, NODES, PYPY), default=list(SERVERS))
     options.add_argument("--beside", metavar="CHECKOUT", help="measure barnabas of another checkout, too")
     options.add_argument("--json", metavar="FILE", type=Path)
     options.add_argument("--dir", metavar="FOLDER", help="where the data directories are made")

@@ -21,6 +21,9 @@ NODES = "nodes"
 #: barnabas from the checkout that BESIDE_CHECKOUT names, to see the cost of a change.
 BESIDE = "beside"
 BESIDE_CHECKOUT = "BARNABAS_BENCH_BESIDE"
+#: barnabas as two nodes under PyPy: the program that this variable of the environment names.
+PYPY = "pypy"
+PYPY_PROGRAM = "BARNABAS_BENCH_PYPY"
 POLICIES = ("page-cache", "fsync")
 
 
@@ -47,6 +50,13 @@ class TwoNodes(Barnabas):
     name, processes = NODES, 2
 
 
+class OnPyPy(TwoNodes):
+    """The same under PyPy."""
+
+    name = PYPY
+    python = os.environ.get(PYPY_PROGRAM, "pypy3")
+
+
 class OtherCheckout(Barnabas):
     """`barnabas serve` from another source tree, with this tree's Python and packages."""
 
@@ -65,7 +75,7 @@ def make(server: str, policy: str, folder: Path, partitions: int = 6) -> Server:
     settings = {"num.partitions": str(partitions), "log.flush.interval.messages": messages}
     if server == "kafka":
         return BenchKafka(folder, settings)
-    kinds: dict[str, type[Barnabas]] = {BESIDE: OtherCheckout, NODES: TwoNodes}
+    kinds: dict[str, type[Barnabas]] = {BESIDE: OtherCheckout, NODES: TwoNodes, PYPY: OnPyPy}
     return kinds.get(server, Barnabas)(folder, settings)
 
 

@@ -21,6 +21,8 @@ from compat_tests.waiting import DEADLINE, changed, until
 
 #: The variable for the brokers' number of nodes, unless a test sets it.
 PROCESSES = "BARNABAS_TEST_PROCESSES"
+#: The Python of the brokers, if it is not that of the tests.
+PYTHON = "BARNABAS_TEST_PYTHON"
 
 
 def following_free_ports(count: int) -> int:
@@ -152,6 +154,7 @@ class Barnabas(Server):
 
     name = "barnabas"
     processes = int(os.environ.get(PROCESSES, "1"))
+    python = os.environ.get(PYTHON) or sys.executable
 
     def start(self) -> None:
         chosen = self.processes > 1 and not self.port
@@ -185,7 +188,7 @@ class Barnabas(Server):
         listen = [] if "listeners" in self.overrides else ["--listen", f"127.0.0.1:{self.port}"]
         serve = ["-m", "barnabas", "serve", *listen, "--data-dir", str(self.data_dir)]
         several = ["--processes", str(self.processes)] if self.processes > 1 else []
-        return [sys.executable, *serve, *several, *pairs]
+        return [self.python, *serve, *several, *pairs]
 
     def port_of(self, topic: str, partition: int = 0) -> int:
         """The port of the node that leads a partition: nodes have consecutive ports."""

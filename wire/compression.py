@@ -9,6 +9,7 @@ Invariant: `decompress` never allocates much more than `max_size` bytes, whateve
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
@@ -42,6 +43,8 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
 _INT32 = struct.Struct(">i")
+# On PyPy cramjam writes to whole bytearrays only.
+_WRITES_TO_VIEWS = sys.implementation.name == "cpython"
 
 _FIRST_GUESS = 4096
 # cramjam reports a full output buffer with the text of Rust's WriteZero error; there is no separate exception type.
@@ -160,8 +163,11 @@ def _decompress_snappy_into(data: memoryview, buffer: bytearray) -> int:
         pos = 0
         for block, size in _snappy_blocks(data, len(buffer)):
             try:
-                with view[pos : pos + size] as part:
-                    cramjam.snappy.decompress_raw_into(block, part)
+                if _WRITES_TO_VIEWS:
+                    with view[pos : pos + size] as part:
+                        cramjam.snappy.decompress_raw_into(block, part)
+                else:
+                    view[pos : pos + size] = cramjam.snappy.decompress_raw(block)
             except cramjam.DecompressionError as error:
                 raise _damaged(CompressionType.SNAPPY, error) from None
             pos += size

@@ -9,10 +9,13 @@ and emoji need stay unchanged. A backslash stays too: a caller that needs the or
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 #: How to install what query topics, `barnabas sql` and `barnabas export` need; no package index has barnabas.
 SPARK_REMEDY = "run `make setup-all` in its checkout, or pip install 'PATH[spark]' with PATH the checkout or a wheel"
+if sys.implementation.name == "pypy":
+    SPARK_REMEDY = "PyPy cannot have it: run this command, or `barnabas streams` for a broker on PyPy, under CPython"
 
 _JOINERS = "\u200c\u200d"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}

@@ -8,6 +8,7 @@ which a test checks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from barnabas.wire.aliases import BytesLike
@@ -138,9 +139,10 @@ check: Check = check_in_python
 find_time: FindTime = find_time_in_python
 #: Whether the C version is used.
 NATIVE = False
-try:
-    from barnabas.wire import _walk
-except ImportError:
-    pass
-else:
-    check, find_time, NATIVE = _walk.check, _walk.find_time, True
+if sys.implementation.name == "cpython":  # PyPy compiles the version in Python, and a call of C costs it more
+    try:
+        from barnabas.wire import _walk
+    except ImportError:
+        pass
+    else:
+        check, find_time, NATIVE = _walk.check, _walk.find_time, True

@@ -34,6 +34,7 @@ from barnabas.wire.messages.list_offsets import ListOffsetsPartition, ListOffset
 from barnabas.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.wire.queries.writer import SECRET_FILE, WRITER_ID
 
+NEEDS_SPARK = pytest.mark.skipif(sys.implementation.name == "pypy", reason="there is no Spark for PyPy")
 BY_HAND = {"barnabas_streams_driver": "none"}
 TOPIC, SET, DELETE = 2, 0, 1
 
@@ -278,6 +279,7 @@ async def test_without_a_driver_the_client_is_told_how_to_start_one(
         assert "barnabas streams" in (answer.error_message or "")
 
 
+@NEEDS_SPARK
 async def test_a_driver_that_ends_at_once_is_told_of_by_its_last_words(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,6 +421,7 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@NEEDS_SPARK
 @pytest.mark.usefixtures("no_driver")
 async def test_a_driver_that_cannot_run_is_an_answer_and_the_broker_goes_on(start: Start) -> None:
     async with start() as running, await running.client() as client:

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from barnabas.groupcoord.log.image import NO_PRODUCER, PartitionImage
 from barnabas.groupcoord.log.records import offset_record
 from barnabas.groupcoord.log.superseded import without_superseded
-from barnabas.wire import batch
+from barnabas.wire import batch, compact
 from barnabas.wire.batch import Marker, Record
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.records.offset_commit import OffsetCommitValue
+
+pytestmark = pytest.mark.skipif(not compact.NATIVE, reason="the module in C was not built: nothing is left out")
 
 
 def image_of(parts: list[bytes]) -> tuple[object, ...]:
