@@ -59,6 +59,7 @@ if sys.implementation.name == "pypy":
         ),
         *(f"broker/tests/test_{name}.py" for name in ("principals_of_certificates", "tls", "tls_transport")),
         "broker/http/tests/test_listener.py",
+        "broker/quotas/tests/test_sensors.py",
     ]
 
 

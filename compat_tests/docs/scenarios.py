@@ -53,6 +53,7 @@ NOT_RUN = {
     "PATH=$PWD/.venv/bin": "it looks for the newest releases of all libraries",
     "pip install -q": "the tests' environment has these",
     "pipx install": "compat_tests/packaging installs a wheel",
+    "apt install pypy3": "`make test-pypy` does it where there is PyPy",
     "pip install '/path/to/barnabas[spark]'": "compat_tests/packaging installs a wheel",
     "useradd --system": "it needs systemd; compat_tests/packaging checks the unit",
     "docker build": "it needs Docker's engine; compat_tests/packaging runs what the image would",
