@@ -7,7 +7,10 @@ each of them.
 
 import sys
 
-if sys.implementation.name == "pypy":  # for which msgspec cannot be built (docs/decisions/0074-on-pypy.md)
+if sys.implementation.name == "pypy":  # docs/decisions/0074-on-pypy.md
     from barnabas.wire import msgspec_for_pypy
 
     sys.modules.setdefault("msgspec", msgspec_for_pypy)
+    # The versions in Python are used: PyPy compiles them, and a call from PyPy to C costs more.
+    for name in ("_compact", "_lines", "_walk"):
+        sys.modules[f"barnabas.wire.{name}"] = None  # type: ignore[assignment]

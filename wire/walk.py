@@ -8,7 +8,6 @@ which a test checks.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 from barnabas.wire.aliases import BytesLike
@@ -139,10 +138,9 @@ check: Check = check_in_python
 find_time: FindTime = find_time_in_python
 #: Whether the C version is used.
 NATIVE = False
-if sys.implementation.name == "cpython":  # PyPy compiles the version in Python, and a call of C costs it more
-    try:
-        from barnabas.wire import _walk
-    except ImportError:
-        pass
-    else:
-        check, find_time, NATIVE = _walk.check, _walk.find_time, True
+try:
+    from barnabas.wire import _walk
+except ImportError:
+    pass
+else:
+    check, find_time, NATIVE = _walk.check, _walk.find_time, True
