@@ -24,6 +24,7 @@ FLAGS = [
     *("--window-size=1280,860", "--force-color-profile=srgb", "--lang=en"),
 ]
 ENTER, ESCAPE = "\ue007", "\ue00c"
+_STARTS = 3
 _KEY = "element-6066-11e4-a52e-4f735466cecf"
 
 
@@ -38,11 +39,11 @@ class Browser:
         self._folder = folder
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        port = next(filter(None, (self._start() for _ in range(_STARTS))), None)
+        if port is None:
+            raise BrowserError(f"chromedriver does not start: {self._said}")
         try:
-            self._root = f"http://127.0.0.1:{self._port()}"
+            self._root = f"http://127.0.0.1:{port}"
             flags = [*FLAGS, f"--user-data-dir={self._folder}"]
             asked = {"goog:chromeOptions": {"args": flags}, "goog:loggingPrefs": {"browser": "ALL"}}
             told = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": asked}})
@@ -58,12 +59,19 @@ class Browser:
         finally:
             self._end()
 
-    def _port(self) -> int:
+    def _start(self) -> int | None:
+        """Start chromedriver; gives its port. It may end at once: another process took the port that it had chosen."""
+        self._process = subprocess.Popen(
+            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         assert self._process.stdout is not None
+        self._said = ""
         for line in self._process.stdout:
             if found := re.search(r"successfully on port (\d+)", line):
                 return int(found[1])
-        raise BrowserError("chromedriver did not start")
+            self._said += line
+        self._end()
+        return None
 
     def _end(self) -> None:
         self._process.terminate()
