@@ -14,7 +14,8 @@ import trio
 
 from barnabas.connect.binlog.naming import Chosen
 from barnabas.connect.binlog.selected import SESSION
-from barnabas.connect.binlog.snapshot import StaleViewError, tables_of
+from barnabas.connect.binlog.server import Server as Source
+from barnabas.connect.binlog.snapshot import StaleViewError, kept, tables_of
 from barnabas.connect.mysql.connection import Connection
 from barnabas.connect.mysql.packets import ServerError
 from compat_tests.binlog.applying import Applying, checksums
@@ -34,6 +35,7 @@ TABLES = {
 }
 NAMES = "abcdefghijk"
 NO_SUCH_TABLE = 1146
+LOCK_WAIT_TIMEOUT = 1205
 
 
 @contextmanager
@@ -77,6 +79,34 @@ def test_no_table_is_overlooked_while_it_is_renamed(mariadb: MariaDb) -> None:
         found = trio.run(look, 60)
     assert set(found) <= {("one",), ("two",), ("stale",)}
     assert trio.run(look, 1) == {("one",): 1}
+
+
+@pytest.mark.parametrize(
+    "statement", ["RENAME TABLE held.one TO held.two", "DROP TABLE held.mine", "ALTER TABLE held.one ADD x INT"]
+)
+def test_no_table_is_renamed_or_changed_while_the_place_of_a_view_is_taken(mariadb: MariaDb, statement: str) -> None:
+    """A table renamed away and back would look the same before and after, with the place between the two renames."""
+    mariadb.sql(
+        "DROP DATABASE IF EXISTS held",
+        "CREATE DATABASE held",
+        "CREATE TABLE held.one (id INT)",
+        "CREATE TABLE held.mine (id INT) ENGINE=MyISAM",
+    )
+
+    async def check() -> None:
+        source = Source(mariadb.reader(), 4242, any_metadata=True)
+        async with await source.open() as session, await mariadb.session() as other:
+            tables = await tables_of(session, Chosen(["held.*"]))
+            await other.query("SET SESSION lock_wait_timeout = 1")
+            async with kept(source, tables):
+                await source.snapshot(session)
+                with pytest.raises(ServerError) as refused:
+                    await other.query(statement)
+                assert refused.value.code == LOCK_WAIT_TIMEOUT
+                await other.query("INSERT INTO held.one VALUES (1)")
+            await other.query(statement)
+
+    trio.run(check)
 
 
 def change(server: MariaDb, database: str, chance: random.Random) -> None:

@@ -40,8 +40,11 @@ CHUNK_ROWS = 20_000
 _JUDGED = 200
 _HOLD_SECONDS = 0.005
 _PAUSE_SECONDS = 0.1
-#: Server errors: no such table, or a table that differs from the view's.
-_STALE = frozenset({1146, 1412})
+#: Server errors: no such table, a table that differs from the view's, another session's statement that takes long or
+#: waits for this one.
+_STALE = frozenset({1146, 1412, 1205, 1213})
+#: How long to wait for other sessions' statements about a table.
+_KEEP_SECONDS = 5
 _VERSIONED = "SYSTEM VERSIONED"
 _TABLES = ("BASE TABLE", _VERSIONED)
 _SYSTEM = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
@@ -178,7 +181,8 @@ class Copier:
             else:
                 self._names = await names_of(connection, self._chosen)
                 before = await tables_of(connection, self._chosen)
-                place = await self._server.snapshot(connection)
+                async with kept(self._server, before):
+                    place = await self._server.snapshot(connection)
                 await connection.query(f"SAVEPOINT {_SAVEPOINT}")
                 tables = await tables_of(connection, self._chosen)
                 if [(table[:2], table.made) for table in tables] != [(table[:2], table.made) for table in before]:
@@ -329,6 +333,27 @@ class Copier:
         self._messages, self._size = [], 0
         await self._send.send(chunk)
         self._handed_over = self._position
+
+
+@contextlib.asynccontextmanager
+async def kept(server: Server, tables: list[Found]) -> AsyncIterator[None]:
+    """Inside this block no table is renamed, altered or dropped. Raises ServerError.
+
+    A table that is renamed and then renamed back looks the same before and after it. If the place of a view lay between
+    the two, the log would go on with a table that the view does not have. Statements of other sessions wait, as they do
+    for any reader of the tables. On MySQL the view's place is taken under a lock of all tables, which would wait for
+    such a statement, so there nothing is kept.
+    """
+    if not server.mariadb:
+        yield
+        return
+    async with await server.open() as connection:
+        await connection.query(f"SET SESSION lock_wait_timeout = {_KEEP_SECONDS}")
+        await connection.query("START TRANSACTION READ ONLY")
+        for table in tables:
+            await connection.query(f"SELECT 1 FROM {_named(table)} LIMIT 0")
+        yield
+        await connection.query("ROLLBACK")
 
 
 async def names_of(connection: Connection, chosen: Chosen) -> list[Table]:
