@@ -44,16 +44,21 @@ class KernelSync(Generic[T]):
         self._setup, self._destroy, self._submit, self._events = numbers
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.syscall.restype = ctypes.c_long
-        self._context = ctypes.c_ulong(0)
-        self._call(self._setup, ctypes.c_long(DEPTH), ctypes.byref(self._context))
         self._eventfd: int = self._libc.eventfd(0, os.O_NONBLOCK | os.O_CLOEXEC)  # not every Python has os.eventfd
         if self._eventfd < 0:
-            raise OSError(ctypes.get_errno(), "no eventfd")
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self._context = ctypes.c_ulong(0)
+        try:
+            self._call(self._setup, ctypes.c_long(DEPTH), ctypes.byref(self._context))
+        except OSError:
+            os.close(self._eventfd)
+            raise
         requests = ctypes.create_string_buffer(_REQUEST.size * DEPTH)
-        self._requests = memoryview(requests)  # PyPy's `struct` does not write to an array of ctypes
+        self._requests = memoryview(requests)  # PyPy's `struct` knows no arrays of ctypes
         first = ctypes.addressof(requests)
         self._pointers = (ctypes.c_void_p * DEPTH)(*(first + _REQUEST.size * i for i in range(DEPTH)))
         self._done = ctypes.create_string_buffer(_EVENT.size * DEPTH)
+        self._results = memoryview(self._done)
         self._waiting: deque[tuple[int, T]] = deque()
         self._running: dict[int, T] = {}
         self._refused: list[tuple[T, OSError | None]] = []
@@ -132,7 +137,7 @@ class KernelSync(Generic[T]):
             return []
         found, self._refused = self._refused, []
         for i in range(self._reap(0)):
-            number, _, result, _ = _EVENT.unpack_from(memoryview(self._done), _EVENT.size * i)
+            number, _, result, _ = _EVENT.unpack_from(self._results, _EVENT.size * i)
             error = None if result >= 0 else OSError(-result, os.strerror(-result))
             found.append((self._running.pop(number), error))
         self.submit()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
+import resource
 import select
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.storage import kernel_sync
 from barnabas.storage.config import LogConfig
 from barnabas.storage.errors import StorageError
 from barnabas.storage.flusher import Flusher
@@ -37,6 +40,27 @@ def syncs() -> Iterator[KernelSync[int]]:
     made: KernelSync[int] = KernelSync()
     yield made
     made.close()
+
+
+def test_where_the_system_refuses_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_sync, "_NUMBERS", {platform.machine(): (1 << 20, 0, 0, 0)})
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="not implemented"):
+        KernelSync[int]()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_without_a_free_descriptor_it_is_an_os_error() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files") as refused:
+            KernelSync[int]()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert refused.value.errno == errno.EMFILE
 
 
 def wait_for_all(syncs: KernelSync[Any]) -> list[tuple[Any, OSError | None]]:
