@@ -76,12 +76,12 @@ class Subscriber:
             return None
 
     def wait_for(self, gtids: str) -> None:
-        """Return when it has written all changes up to a GTID position."""
+        """Return when it has written the whole snapshot, and all changes up to a GTID position."""
 
         def is_there() -> bool:
             assert self.process is None or self.process.poll() is None, self.told()[-1000:]
             found = self.position()
-            return found is not None and found.place.gtids == gtids
+            return found is not None and found.copied is None and found.place.gtids == gtids
 
         until(is_there, f"{self.name} comes to {gtids}: {self.told()[-500:]}", END_SECONDS)
 
