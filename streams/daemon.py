@@ -23,17 +23,22 @@ _OF_RECORDS = "pyspark.worker"
 _LOADED = ("pyarrow.compute", "pyarrow.acero", "barnabas.streams.windows.source", "barnabas.streams.windows.sink")
 
 
-def load(kind: str) -> None:
-    """Load what workers of this kind need."""
-    if kind == _OF_RECORDS:
-        if WITHOUT_PANDAS in os.environ:
-            import_arrow(numpy=True)
-        for name in (kind, *_LOADED):
-            importlib.import_module(name)
+def load_for_records() -> None:
+    """Load what workers for records need."""
+    if WITHOUT_PANDAS in os.environ:
+        import_arrow(numpy=True)
+    for name in (_OF_RECORDS, *_LOADED):
+        importlib.import_module(name)
+
+
+def keep_shared() -> None:
+    """Exclude all objects from collections: one in a worker would write to all shared memory, and so copy it."""
     gc.collect()
-    gc.freeze()  # a collection in a worker would write to all shared memory, and so copy it
+    gc.freeze()
 
 
 if __name__ == "__main__":
-    load(sys.argv[1] if len(sys.argv) > 1 else _OF_RECORDS)
+    if sys.argv[1:] in ([], [_OF_RECORDS]):
+        load_for_records()
+    keep_shared()
     manager()

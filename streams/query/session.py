@@ -16,9 +16,12 @@ from barnabas.client.temporary import TemporaryFolder
 from barnabas.streams.java import JavaError, check_java, options
 from barnabas.streams.query.errors import FatalError
 from barnabas.streams.quick_arrow import WITHOUT_PANDAS, import_without_pandas
+from barnabas.streams.template.start import TEMPLATE, Template
 from barnabas.wire.text import SPARK_REMEDY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 #: Whether Spark substitutes variables in a text before it parses it: environment, JVM properties, settings.
@@ -126,6 +129,37 @@ def remove_temporary_files() -> None:
         _temporary().remove()
 
 
+_template: Template | None = None
+
+
+def _start_template(*, has_functions: bool) -> Template | None:
+    """The template for Spark's Python processes of this machine. The first session starts it for all."""
+    global _template
+    if _template is None:
+        _template = Template.start(_temporary().path, os.environ["PYSPARK_PYTHON"], has_functions=has_functions)
+    return _template
+
+
+def template_process() -> int | None:
+    """The process from which Spark's Python processes are forked; None if this one has not started it."""
+    return None if _template is None else _template.pid
+
+
+@contextlib.contextmanager
+def _environment(**changed: str) -> Iterator[None]:
+    """The environment of a JVM that starts meanwhile, and so of all its Python processes."""
+    before = dict(os.environ)
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name in changed:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
+
+
 def is_submitted() -> bool:
     """Whether spark-submit has started this process, with its own master."""
     return _SUBMITTED in os.environ
@@ -181,10 +215,14 @@ def start_session(
         master = "local[*]"
     if master is not None:
         builder = builder.master(master)
+    of_jvm = {}
     if master is not None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-        builder = builder.config("spark.executorEnv.PYTHONPATH", WORKERS_PATH)
+        path = os.environ.get("PYTHONPATH")
+        of_jvm["PYTHONPATH"] = f"{WORKERS_PATH}{os.pathsep}{path}" if path else WORKERS_PATH
+        if (template := _start_template(has_functions=has_functions)) is not None:
+            of_jvm[TEMPLATE] = str(template.path)
     if not is_submitted():
         folder = f'"-Djava.io.tmpdir={temporary}"'  # Spark removes the quotation marks
         builder = builder.config("spark.driver.extraJavaOptions", f"{java_options or options()} {folder}")
@@ -197,7 +235,8 @@ def start_session(
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
     try:
-        return builder.getOrCreate()
+        with _environment(**of_jvm):
+            return builder.getOrCreate()
     except Exception as error:
         raise FatalError(f"Spark does not start: {str(error).splitlines()[0]}") from error
 

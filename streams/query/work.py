@@ -3,7 +3,7 @@
 A limit by the clock would end honest queries on a machine that is busy with something else. So CPU time counts: that of
 the task that has used the most, in the JVM or in a Python worker. A batch that waits for its turn uses none.
 
-    local master   threads of the JVM that run tasks of the batch, and the JVM's Python workers (those of streams, too)
+    local master   threads of the JVM that run tasks of the batch, and Spark's Python workers (those of streams, too)
     a cluster      the clock: the CPU of its executors is not known here
 """
 
@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from barnabas.streams.doors import warn_shut
 from barnabas.streams.query.catalyst import SHUT, jvm_of, status_tracker
+from barnabas.streams.query.session import template_process
 
 #: Most batches are done before the first look; after it, the watch looks at this interval.
 _FIRST_LOOK_SECONDS, _LOOK_SECONDS = 1.0, 0.5
@@ -123,7 +124,7 @@ def cpu_of(spark: SparkSession, tag: str) -> Callable[[], Seconds]:
     def local() -> Seconds:
         try:
             threads = _task_threads(spark, tag)
-            return {**threads, **_workers(_process_of_jvm(spark))} if threads else {}
+            return {**threads, **_workers(_parents_of_workers(spark))} if threads else {}
         except (OSError, *SHUT) as error:
             if not isinstance(error, Py4JError):
                 warn_shut("the CPU time of Spark's tasks", "a batch of records is limited by the clock", error)
@@ -148,12 +149,15 @@ def _task_threads(spark: SparkSession, tag: str) -> dict[str, float]:
     return found
 
 
-def _process_of_jvm(spark: SparkSession) -> int:
-    return int(getattr(jvm_of(spark), "java.lang.ProcessHandle").current().pid())
+def _parents_of_workers(spark: SparkSession) -> list[int]:
+    """The processes among whose descendants are all of Spark's Python processes."""
+    jvm = int(getattr(jvm_of(spark), "java.lang.ProcessHandle").current().pid())
+    template = template_process()
+    return [jvm] if template is None else [jvm, template]
 
 
-def _workers(parent: int) -> dict[str, float]:
-    """The CPU seconds of a process's descendants, except this one."""
+def _workers(of: list[int]) -> dict[str, float]:
+    """The CPU seconds of the descendants of these processes, except this one."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -163,8 +167,8 @@ def _workers(parent: int) -> dict[str, float]:
             continue
         process = int(path.parent.name)
         parents[process], used[process] = int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS
-    below, wanted = {parent}, {parent}
+    below, wanted = set(of), set(of)
     while wanted:
-        wanted = {process for process, of in parents.items() if of in wanted and process != os.getpid()} - below
+        wanted = {process for process, parent in parents.items() if parent in wanted and process != os.getpid()} - below
         below |= wanted
-    return {f"process {process}": used[process] for process in below - {parent}}
+    return {f"process {process}": used[process] for process in below.difference(of)}

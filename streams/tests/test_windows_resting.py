@@ -135,7 +135,6 @@ class Driver:
         monkeypatch.setattr(Streams, "_is_gone", lambda *_: False)
         monkeypatch.setattr(Streams, "_ask_ends", lambda streams, _: setattr(streams, "_ends", dict(self.ends)))
         monkeypatch.setattr(Streams, "_do", lambda _, task: task())
-        monkeypatch.setattr(Streams, "_end_idle_daemons", lambda _: None)  # there is no JVM
         monkeypatch.setattr(Runner, "start", lambda runner, *_: self._start(runner))
         monkeypatch.setattr(Runner, "look", lambda runner, at, ends: runner.count_lag(ends, at))
         monkeypatch.setattr(Runner, "stop", lambda runner: self.running.discard(self._name(runner)))

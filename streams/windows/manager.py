@@ -19,7 +19,6 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientError
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.streams.java import JavaError, check_java
-from barnabas.streams.query.catalyst import jvm_process
 from barnabas.streams.query.definitions import Catalog, Source, StreamDefinition
 from barnabas.streams.query.errors import FatalError, QueryError, reason_of
 from barnabas.streams.query.health import FAILED, RUNNING, now
@@ -27,7 +26,6 @@ from barnabas.streams.query.lazy_spark import LazySpark
 from barnabas.streams.windows.checkpoint import remove_others
 from barnabas.streams.windows.copier import Copier
 from barnabas.streams.windows.groups import Group, Groups, Joined, kind_of, names, new_group
-from barnabas.streams.windows.idle_daemons import end_idle_daemons
 from barnabas.streams.windows.plain import Given, given
 from barnabas.streams.windows.plan import MemberError, Planned, check, parsed
 from barnabas.streams.windows.resting import resting
@@ -54,7 +52,6 @@ _HOLD_SECONDS = 5.0
 _PART_AFTER = 4
 #: Spark's message for an idle worker that died with its daemon. Each start discovers one of them.
 _DEAD_WORKER = "Stream closed"
-_END_IDLE_SECONDS = 30.0
 #: Seconds between two copies of a checkpoint.
 COPY_SECONDS = 180.0
 
@@ -76,7 +73,6 @@ class Streams:
         self._trigger_ms, self._most, self._init = trigger_ms, most, init
         self._copier = Copier(home.copies, copy_seconds, home.say)
         self._made: SparkSession | None = None
-        self._ended_idle_at = -math.inf
         self._groups = Groups(home.data_dir)
         self._catalog = Catalog({}, {})
         self._known = self._catalog  # the thread's version, which does not change while streams are arranged
@@ -355,9 +351,6 @@ class Streams:
         if at >= self._again_at:
             self._again_at = math.inf
             self._do(partial(self._arrange, self._catalog))
-        if self._made is not None and at - self._ended_idle_at >= _END_IDLE_SECONDS:
-            self._ended_idle_at = at
-            self._do(self._end_idle_daemons)
         if not self._runners:
             return
         due = at - self._asked_at >= _ASK_SECONDS
@@ -376,12 +369,6 @@ class Streams:
         for runner in list(self._runners):
             if runner not in self._busy and not self._is_gone(runner):
                 self._look_at(runner, at, due)
-
-    def _end_idle_daemons(self) -> None:
-        """Runs in the thread: no query starts meanwhile."""
-        jvm = None if self._made is None else jvm_process(self._made)
-        if jvm is not None:
-            end_idle_daemons(jvm.pid)
 
     def _look_at(self, runner: Runner, at: float, due: bool) -> None:
         if not runner.runs:
