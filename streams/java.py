@@ -16,10 +16,14 @@ _REMEDY = "install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_
 _HEAP = (
     "-XX:+UseSerialGC",
     "-XX:MaxNewSize=64m",
-    "-XX:NewRatio=3",  # the space for new objects is a third of that for old ones, up to this limit
     "-XX:MinHeapFreeRatio=10",  # of the space for old objects, which a full collection gives back above 20 %
     "-XX:MaxHeapFreeRatio=20",
     "-XX:-ShrinkHeapInSteps",  # at once, rather than after several of these rare collections
+)
+_BRIEF = ("-XX:TieredStopAtLevel=1",)
+_LONG = (
+    "-XX:NewRatio=3",  # the space for new objects is a third of that for old ones, up to its limit
+    "-XX:CompileThresholdScaling=6",  # code is compiled when it has run six times as often as by default
 )
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 #: Variables with which a user may have set options for all of Java, or for Spark's.
@@ -63,14 +67,13 @@ def options(*, brief: bool = False) -> str:
         "-XX:+UnlockDiagnosticVMOptions",
         "-XX:ArchiveRelocationMode=0",  # otherwise its address is random, and each page is changed and so copied
         "-XX:TrimNativeHeapInterval=15000",  # milliseconds; memory that Java's compilers have freed is given back
-        "-XX:CompileThresholdScaling=6",  # code is compiled when it has run six times as often as by default
         "-XX:+IgnoreUnrecognizedVMOptions",  # another Java may lack some of these
         "-Xshare:auto",
         "-Xlog:cds=off",
         "-Xlog:cds+dynamic=off",
         *collector(),
     ]
-    return " ".join([*found, "-XX:TieredStopAtLevel=1"] if brief else found)
+    return " ".join([*found, *(_BRIEF if brief else _LONG)])
 
 
 def collector() -> list[str]:

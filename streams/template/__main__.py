@@ -18,8 +18,6 @@ import sys
 import time
 from contextlib import suppress
 
-from barnabas.streams.daemon import keep_shared, load_for_records
-
 #: What the modules of Spark's Python processes need besides what workers for records need.
 _LOADED = (
     "pyspark.daemon",
@@ -32,25 +30,34 @@ _ARGUMENTS = 45  # where the first argument begins, of the fields after the name
 
 
 def main() -> None:
-    """Load the libraries, and fork for each connection."""
+    """Fork for each connection, with the libraries that the first one makes this process load."""
     for each in (signal.SIGINT, signal.SIGCHLD):  # the driver ends its processes; the system collects ended forks
         signal.signal(each, signal.SIG_IGN)
     _show([sys.executable, "-m", "barnabas.streams.template"])
-    load_for_records()
-    for name in _LOADED:
-        with suppress(ImportError):  # another version of Spark
-            importlib.import_module(name)
-    keep_shared()
+    is_loaded = False
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         while True:
             if 0 in select.select([0, listening.fileno()], [], [])[0]:
                 return
+            if not is_loaded:  # many an SQL query does without Python
+                _load()
+                is_loaded = True
             connection, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
                 break
             connection.close()
     _be(connection)
+
+
+def _load() -> None:
+    from barnabas.streams.daemon import keep_shared, load_for_records
+
+    load_for_records()
+    for name in _LOADED:
+        with suppress(ImportError):  # another version of Spark
+            importlib.import_module(name)
+    keep_shared()
 
 
 def _be(connection: socket.socket) -> None:
