@@ -29,12 +29,14 @@ import json, os, sys
 print(json.dumps({
     "pid": os.getpid(), "parent": os.getppid(), "words": sys.argv[1:], "main": __name__, "folder": os.getcwd(),
     "loaded": "pyspark.worker" in sys.modules, "given": os.environ.get("GIVEN"), "path": sys.path,
+    "template": os.environ.get("BARNABAS_TEMPLATE"),
 }), flush=True)
 print("an error", file=sys.stderr, flush=True)
 for line in sys.stdin:
     print(line.upper(), end="", flush=True)
 print("the end", flush=True)
 """
+OF_SPARK = {**os.environ, **ENVIRONMENT, "PYTHONPATH": WORKERS_PATH, "PYTHON_WORKER_FACTORY_SECRET": "secret"}
 DRIVER = """
 import sys
 from pathlib import Path
@@ -73,7 +75,7 @@ class Work:
 
     def __init__(self, folder: Path, template: Path | None, **environment: str) -> None:
         (folder / "work_of_a_test.py").write_text(WORK)
-        environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": WORKERS_PATH, "GIVEN": "given", **environment}
+        environment = {**OF_SPARK, "GIVEN": "given", **environment}
         if template is not None:
             environment[TEMPLATE] = str(template)
         self.process = subprocess.Popen(
@@ -120,6 +122,7 @@ def test_a_fork_does_the_work_as_the_process_itself_would(template: Template, tm
         told = work.told()
         assert told["parent"] == template._process.pid
         assert told["loaded"]
+        assert told["template"] is None, "a process that an operator's function starts is not Spark's"
         kept = ("words", "main", "folder", "given", "path")
         assert {name: told[name] for name in kept} == {name: expected[name] for name in kept}
         fork, other = psutil.Process(told["pid"]), psutil.Process(work.process.pid)
@@ -166,11 +169,19 @@ def test_a_process_does_its_work_itself_if_no_fork_can(template: Template, tmp_p
     assert does_it_itself(tmp_path, template.path, PYTHONHASHSEED="1"), "a fork has the template's"
 
 
+def test_a_process_that_spark_has_not_started_does_its_work_itself(
+    template: Template, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver may start a worker of its own while it starts the JVM, and so with the JVM's environment."""
+    monkeypatch.delitem(OF_SPARK, "PYTHON_WORKER_FACTORY_SECRET")
+    assert does_it_itself(tmp_path, template.path)
+
+
 def test_another_python_does_its_work_itself(template: Template, tmp_path: Path) -> None:
     other = tmp_path / "python"
     other.symlink_to(sys.executable)
     (tmp_path / "work_of_a_test.py").write_text(WORK)
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": WORKERS_PATH, TEMPLATE: str(template.path)}
+    environment = {**OF_SPARK, TEMPLATE: str(template.path)}
     done = subprocess.run(
         [str(other), "-m", "work_of_a_test"], input="", capture_output=True, text=True, env=environment, cwd=tmp_path
     )

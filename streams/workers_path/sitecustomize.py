@@ -29,8 +29,10 @@ def leave_work_to_a_fork() -> None:
 
     Returns if there is no template, or if it cannot do this.
     """
-    place = os.environ.get("BARNABAS_TEMPLATE")
-    if place is None or sys.orig_argv[1:2] != ["-m"] or os.environ.get("PYTHONHASHSEED") != "0":
+    place = os.environ.pop("BARNABAS_TEMPLATE", None)  # it is not for processes that this one starts
+    if place is None or sys.orig_argv[1:2] != ["-m"] or "PYTHON_WORKER_FACTORY_SECRET" not in os.environ:
+        return  # Spark's JVM has not started it
+    if os.environ.get("PYTHONHASHSEED") != "0":
         return  # the hashes of a fork are those of the template
     import json
     import socket
